@@ -34,50 +34,6 @@ def test_the_compose_file_gives_options_that_exist() -> None:
     assert (context / service["build"]["dockerfile"]).is_file()
 
 
-def test_the_cluster_manifest_sets_what_the_application_reads() -> None:
-    service, claim, _ = documents("rayservice.yaml")
-    cluster = service["spec"]["rayClusterConfig"]
-    (worker,) = cluster["workerGroupSpecs"]
-    for group in (cluster["headGroupSpec"], worker):
-        (container,) = group["template"]["spec"]["containers"]
-        given = {each["name"]: each.get("value", "from elsewhere") for each in container["env"]}
-        assert given.keys() - {"HF_HOME", "POD_IP"} <= NAMES
-        found = ClusterSettings.from_environment(given)
-        assert found.max_engines == worker["maxReplicas"]
-        assert found.min_engines == worker["minReplicas"]
-        assert found.cpus < int(worker["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"])
-    assert claim["kind"] == "PersistentVolumeClaim"
-    ray = pytest.importorskip("ray.serve.schema", reason="Ray is not installed: the extra `ray`")
-    ray.ServeDeploySchema.model_validate(documents_of(service["spec"]["serveConfigV2"]))
-
-
-def test_strangers_reach_nothing_of_the_cluster_but_its_service() -> None:
-    service, _, policy = documents("rayservice.yaml")
-    cluster = service["spec"]["rayClusterConfig"]
-    head, (worker,) = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
-    assert head["rayStartParams"]["dashboard-host"] == "$(POD_IP)"
-    (container,) = head["template"]["spec"]["containers"]
-    assert container["env"][0]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
-    for probe in ("livenessProbe", "readinessProbe"):  # which must not ask for the dashboard at localhost
-        compile(container[probe]["exec"]["command"][-1], probe, "exec")
-    own = policy["spec"]["podSelector"]
-    for group in (head, worker):
-        assert group["template"]["metadata"]["labels"] == own["matchLabels"]
-    assert policy["spec"]["policyTypes"] == ["Ingress"]
-    among, operator, everyone = policy["spec"]["ingress"]
-    assert among == {"from": [{"podSelector": own}]}
-    assert [each["port"] for each in operator["ports"]] == [8265]
-    (who,) = operator["from"]
-    assert list(who["podSelector"]["matchLabels"].values()) == ["kuberay-operator"]
-    assert everyone == {"ports": [{"protocol": "TCP", "port": 8000}]}
-
-
-def documents_of(text: str) -> Any:
-    import yaml
-
-    return yaml.safe_load(text)
-
-
 def test_cluster_settings_are_read_from_the_environment() -> None:
     key = "k" * 24
 

@@ -84,8 +84,6 @@ class ServeOptions(PipelineOptions):
     body_seconds: float | None = _limit("for a body to arrive (default 10)", float, metavar="S")
     header_seconds: float | None = _limit("for a head to arrive (default 10)", float, metavar="S")
     connections: int | None = _limit("open at once (default 1024)", int, metavar="N")
-    day_requests: int | None = _limit("of a key in a day (default: any number)", int, metavar="N")
-    day_steps: int | None = _limit("of a key in a day (default: any number)", int, metavar="N")
     threads: int | None = option(None, "threads of PyTorch on a CPU", int, metavar="N", group="process")
     log_level: str = option("info", "", choices=("debug", "info", "warning", "error"), group="process")
     linger: float = option(
@@ -147,8 +145,6 @@ def _run(options: ServeOptions) -> int:
     from cloud_anchor.serve.http.telemetry import Metrics
 
     keys, began = ApiKeys.read(options.keys), time.monotonic()
-    quotas = (limits.day_requests, limits.day_steps)
-    require("quotas", len(keys) > 0 or not any(quotas), "keys that have them (--keys)", "none")
     with _listen(options.host, options.port) as listener:
         if options.threads is not None:
             torch.set_num_threads(options.threads)

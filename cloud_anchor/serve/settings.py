@@ -22,7 +22,6 @@ class Limits:
     connections:    open at once; further ones get 503.
     messages:       of one conversation.
     payloads:       of one stream.
-    day_requests, day_steps: of one key in a day; None for any number.
     """
 
     batch: int = 8
@@ -34,16 +33,11 @@ class Limits:
     connections: int = 1024
     messages: int = 64
     payloads: int = 16
-    day_requests: int | None = None
-    day_steps: int | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("batch", 1), ("queue", 0), ("body_bytes", 256), ("connections", 1)):
             value = getattr(self, name)
             require(name.replace("_", " "), value >= least, f"at least {least}", value)
-        for name in ("day_requests", "day_steps"):
-            given: int | None = getattr(self, name)
-            require(name.replace("_", " "), given is None or given >= 1, "at least 1", given)
         for name in ("deadline", "body_seconds", "header_seconds"):
             value = getattr(self, name)
             require(name.replace("_", " "), 0 < value <= 86_400, "above 0 and at most 86400 s", value)

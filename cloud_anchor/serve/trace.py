@@ -22,7 +22,6 @@ from contextlib import aclosing, closing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.scorer import EngineScorer, Span
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER
@@ -69,12 +68,6 @@ class Tracer:
         self._most = most
         self._device = asyncio.Lock()
         self.open_traces = 0
-
-    def most_steps(self, fraction: float | None) -> int:
-        """Steps that a question may run, in all of its columns."""
-        info = self._backend.info
-        each = info.steps if fraction is None else steps_for(fraction, info.total_steps)
-        return each * (len(self.columns) - 1)  # one column is without the cloud
 
     async def events(
         self, prompt: str, fraction: float | None = None, client: str = "", *, device: bool = True

@@ -1,6 +1,6 @@
 """What one client may take of a service that others use at the same time.
 
-Responsible for the two bounds and for when they hold. Not responsible for who a client is, nor for quotas.
+Responsible for the two bounds and for when they hold. Not responsible for who a client is.
 
 Requests of other options, or of another length, form batches of their own, and a step of each costs nearly as
 much as one of all rows together: a client that never asks twice alike would take the service from the others.

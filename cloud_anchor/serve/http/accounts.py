@@ -1,4 +1,4 @@
-"""Who sent a request and what it cost: its record, its line in the log, and the quotas of keys.
+"""Who sent a request and what it cost: its record and its line in the log.
 
 Responsible for counting and for the log's line, which never has text of a client. Not responsible for keys.
 """
@@ -9,12 +9,8 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-from cloud_anchor.serve.errors import ServiceError
-from cloud_anchor.serve.settings import Limits
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from starlette.types import Scope
@@ -29,7 +25,6 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 """Paths that are asked for every few seconds: their lines are of level debug."""
 
-DAY = 86_400
 _GOOD_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -77,39 +72,3 @@ class Account:
 def account_of(scope: Scope) -> Account:
     found: Account = scope[SCOPE]
     return found
-
-
-class Used(NamedTuple):
-    """By one key, today."""
-
-    requests: int = 0
-    steps: int = 0
-
-
-class Quotas:
-    """What every key has used of its day, from midnight to midnight UTC; a restart begins anew."""
-
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.time) -> None:
-        self._most = Used(limits.day_requests or 0, limits.day_steps or 0)  # 0: any number
-        self._clock = clock
-        self._day = 0
-        self._used: dict[str, Used] = {}
-
-    def take(self, key: str, steps: int) -> None:
-        """Charge a request for all steps it may run; raises ServiceError (429) beyond the quota."""
-        now = self._clock()
-        if int(now // DAY) != self._day:
-            self._day, self._used = int(now // DAY), {}
-        used = self._used.get(key, Used())
-        wanted = Used(used.requests + 1, used.steps + steps)
-        for what, most, spent, then in zip(Used._fields, self._most, used, wanted, strict=True):
-            if 0 < most < then:
-                expected, found = f"at most {most} {what} of a key in a day", f"{spent} before this one"
-                remedy = "Ask for fewer steps, or again after midnight UTC."
-                raise ServiceError(429, "quota_exceeded", expected, found, remedy, DAY - now % DAY)
-        self._used[key] = wanted
-
-    def give_back(self, key: str, requests: int, steps: int) -> None:
-        """Return what a request did not use."""
-        if used := self._used.get(key):
-            self._used[key] = Used(max(0, used.requests - requests), max(0, used.steps - steps))

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from cloud_anchor.serve.batching.backend import Backend
-from cloud_anchor.serve.http.accounts import Quotas
 from cloud_anchor.serve.http.bundle_routes import install_bundle
 from cloud_anchor.serve.http.error_handlers import install_error_handlers
 from cloud_anchor.serve.http.keys import ApiKeys
@@ -39,7 +38,7 @@ def create_app(
 
     page: served at /; None for none. bundle: given to devices; None for none.
     """
-    service = Service(backend, metrics or Metrics(), Quotas(limits))
+    service = Service(backend, metrics or Metrics())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -29,7 +29,6 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
         415: "Another content type than application/json.",
         416: "A range outside of the file.",
         422: "A field that is missing, unknown or out of range.",
-        429: "The key's quota of the day is used up: Retry-After says when the next day begins.",
         500: "A fault of the service.",
         502: "The server of the model failed.",
         503: "Overloaded, stopping or not ready: Retry-After says when to come back.",
@@ -38,7 +37,7 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": ErrorAnswer, "description": texts[status]} for status in statuses}
 
 
-PAYLOAD_ERRORS = (400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 502, 503, 504)
+PAYLOAD_ERRORS = (400, 401, 404, 408, 409, 413, 415, 422, 500, 502, 503, 504)
 COMMON_ERRORS = (408, 413, 500)
 KEY = HTTPBearer(auto_error=False, description="An API key, where the service has any.")
 

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Request, Response
 
-from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.serve.batching.backend import AnchorRequest, ServiceInfo
 from cloud_anchor.serve.batching.jobs import ServedPayload
 from cloud_anchor.serve.errors import ServiceError, encode_json, invalid
@@ -48,8 +47,7 @@ def install_payloads(app: FastAPI, service: Service) -> None:
         """One payload for a prompt: the anchors after a share of the denoising steps."""
         account = account_of(request.scope)
         asked = _within_limits(body.to_request(), backend.info, account.client)
-        most = _most_steps(asked, backend.info)
-        async with service.admitted(account, most), aclosing(backend.payloads(asked)) as payloads:
+        async with service.admitted(), aclosing(backend.payloads(asked)) as payloads:
             served = await while_present(request.receive, anext(payloads))
             account.steps = served.step
         metrics.payload_bytes.observe(len(served.data))
@@ -77,9 +75,8 @@ def install_payloads(app: FastAPI, service: Service) -> None:
 
 async def _events(service: Service, asked: AnchorRequest, account: Account) -> AsyncGenerator[bytes]:
     """The events of a stream. An error before the first payload is raised, a later one is an event."""
-    most = _most_steps(asked, service.backend.info)
     try:
-        async with service.admitted(account, most), aclosing(service.backend.payloads(asked)) as payloads:
+        async with service.admitted(), aclosing(service.backend.payloads(asked)) as payloads:
             async for served in payloads:
                 account.steps = served.step
                 service.metrics.payload_bytes.observe(len(served.data))
@@ -90,12 +87,6 @@ async def _events(service: Service, asked: AnchorRequest, account: Account) -> A
             raise
         service.metrics.refusals.labels(error.code).inc()
         yield encode_event("error", error.body()["error"])
-
-
-def _most_steps(request: AnchorRequest, info: ServiceInfo) -> int:
-    """Steps after which its run ends at the latest."""
-    shares = [steps_for(fraction, info.total_steps) for fraction in request.fractions]
-    return request.steps or max(shares, default=info.steps)
 
 
 def _within_limits(request: AnchorRequest, info: ServiceInfo, client: str) -> AnchorRequest:

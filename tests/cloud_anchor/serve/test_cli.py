@@ -131,7 +131,6 @@ def test_it_serves_and_shuts_down_gracefully(
         (["--deadline", "0"], 2, "deadline: expected above 0"),
         (["--order", "random"], 2, "order: expected"),
         (["--threads", "0"], 2, "threads: expected at least 1"),
-        (["--day-steps", "9"], 2, "quotas: expected keys that have them (--keys), found 'none'"),
         (["--keys", "/nonexistent/keys"], 2, "expected a readable text file"),
         (
             ["--edge-checkpoint", "/nonexistent/qwen"],

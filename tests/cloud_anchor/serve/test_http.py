@@ -21,8 +21,6 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.selection.select import Selection
-from cloud_anchor.serve.errors import ServiceError
-from cloud_anchor.serve.http.accounts import Quotas
 from cloud_anchor.serve.http.keys import ApiKeys
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Base, Codec, Extras, Shared, decode, encode, peek
@@ -528,40 +526,6 @@ def test_every_request_has_an_id_and_a_line_in_the_log(
     for line, values in zip(lines, expected, strict=True):
         assert re.fullmatch(form.format(*values), line)
     assert lines[-1][3:19].encode() in malformed
-
-
-def test_a_key_has_its_quota_of_the_day(pipeline: Pipeline) -> None:
-    limits = replace(LIMITS, day_requests=3, day_steps=10)
-    with served(local(pipeline, limits), limits, ApiKeys([f"phone {KEY}", f"tablet {KEY}2"])) as client:
-
-        def ask(key: str, **fields: Any) -> Any:
-            return client.ask(
-                "POST", "/v1/anchors", {"prompt": PROMPT} | fields, Authorization=f"Bearer {key}"
-            )
-
-        assert ask(KEY, steps=4).status == 200
-        assert ask(KEY, steps=6, select="none").status == 422, "which does not count"
-        refused = ask(KEY, steps=7)
-        assert (refused.status, refused.code) == (429, "quota_exceeded")
-        assert "at most 10 steps" in refused.body.decode()
-        assert 0 < int(refused.headers["retry-after"]) <= 86_400
-        for _ in range(2):
-            assert ask(KEY, steps=1).status == 200
-        assert "at most 3 requests" in ask(KEY, steps=1).body.decode()
-        assert ask(KEY + "2", steps=4).status == 200
-
-
-def test_quotas_begin_anew_with_the_day_and_count_what_was_used() -> None:
-    now = 86_400.0 * 5 + 100
-    quotas = Quotas(replace(LIMITS, day_steps=10), lambda: now)
-    quotas.take("phone", 8)
-    quotas.give_back("phone", 0, 5)
-    quotas.take("phone", 7)
-    with pytest.raises(ServiceError, match="at most 10 steps of a key in a day, found 10 before") as refusal:
-        quotas.take("phone", 1)
-    assert refusal.value.retry_after == 86_300
-    now += 86_300
-    quotas.take("phone", 10)
 
 
 def test_a_service_knows_the_speed_of_a_full_batch_however_slow_it_is(

@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloud_anchor.errors import RequestError, require
-from cloud_anchor.options import GROUPS, PipelineOptions
+from cloud_anchor.options import PipelineOptions
 from common.cli import CommandParser, option, run_command
 from common.files import write_whole
 from common.progress import Bars
 from edge_runtime.fill import read_messages
 from edge_runtime.text.chat import Prompt, as_messages
-from payload import AUTO, TOLERANCE, AnchorSet, Codec
+from payload import AUTO, AnchorSet, Codec
 
 if TYPE_CHECKING:  # these bring torch along
-    from cloud_anchor.pipeline import Pipeline, PipelineResult
-    from common.progress import Progress
+    from cloud_anchor.pipeline import PipelineResult
 
 EPILOG = """examples:
   # a question to the shipped model, 10% of its steps
@@ -57,31 +56,17 @@ class AnchorOptions(PipelineOptions):
     json: bool = option(False, "print everything, with each step, as JSON")
     codec: str = option(
         Codec.COMPACT.label,
-        "%(choices)s; predictive: fewest bytes, one pass of the edge model per position; compact (default): "
-        "fewest passes",
+        "compact: few passes (default); predictive: few bytes; or auto, template-gzip",
         metavar="NAME",
         choices=[AUTO, *(codec.label for codec in Codec)],
     )
     embed_prompt: bool = option(
         True,
-        "carry the prompt, so that the file is filled without it (default); no conversation is carried",
+        "carry the question too (default)",
         action=argparse.BooleanOptionalAction,
-        group="payload",
     )
-    confidence: bool = option(
-        False,
-        "carry how sure the diffusion model is of each anchor, 2 bits each, for the device's doubt",
-        group="payload",
-    )
-    rank_tolerance: float = option(
-        TOLERANCE,
-        "by how much the device's log-probabilities may differ from those here, with codec predictive "
-        f"(default {TOLERANCE})",
-        metavar="NATS",
-        group="payload",
-    )
-    batch: int = option(8, "answers denoised together (default 8)", metavar="N", group="speed")
-    compile: bool = option(False, "torch.compile: slow first steps, then faster", group="speed")
+    confidence: bool = option(False, "carry how sure each anchor is: the device's doubt")
+    batch: int = option(8, "answers denoised together (default 8)", metavar="N")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,14 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Run part of a diffusion model's steps; write anchors of its answer as a payload.",
         epilog=EPILOG,
     )
-    parser.declare(
-        AnchorOptions,
-        GROUPS
-        | {
-            "payload": "What else a payload carries.",
-            "speed": None,
-        },
-    )
+    parser.declare(AnchorOptions)
     options = parser.parse(AnchorOptions, argv)
     return run_command("anchor", lambda: _run(options), extra="cloud")
 
@@ -107,17 +85,11 @@ def _run(options: AnchorOptions) -> int:
     return _run_one(options) if options.input is None else _run_many(options, options.input)
 
 
-def _open(options: AnchorOptions, answers: int, progress: Progress) -> Pipeline:
-    pipeline = options.open_pipeline(compiled=options.compile, answers=answers, progress=progress)
-    pipeline.tolerance = options.rank_tolerance
-    return pipeline
-
-
 def _run_one(options: AnchorOptions) -> int:
     prompt, codec = _prompt(options), options.codec
     options.check()
     bars = Bars("anchor", passing=True)
-    pipeline = _open(options, 1, bars)
+    pipeline = options.open_pipeline(progress=bars)
     (result,) = pipeline.make(
         [prompt],
         options.config(pipeline.plan([prompt])),
@@ -156,7 +128,7 @@ def _run_many(options: AnchorOptions, source: Path) -> int:
         raise RequestError("system: expected --prompt, --prompt-file or --messages beside it, found --input")
     jobs = read_jobs(source)
     options.check()
-    pipeline = _open(options, options.batch, Bars("anchor", passing=True))
+    pipeline = options.open_pipeline(answers=options.batch, progress=Bars("anchor", passing=True))
     config, selection = pipeline.resolve(options.config(pipeline.plan()), options.selection())
     batch = BatchOptions(
         config, selection, options.codec, options.embed_prompt, options.batch, options.confidence
@@ -166,7 +138,6 @@ def _run_many(options: AnchorOptions, source: Path) -> int:
         "contract": pipeline.form.contract.identity,
         "codec": batch.codec,
         "embed_prompt": batch.embed_prompt,
-        "rank_tolerance": options.rank_tolerance,
         "confidence": batch.confidence,
         **config.to_json(),
         **{f"select_{name}": value for name, value in asdict(selection).items()},

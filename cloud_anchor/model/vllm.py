@@ -42,8 +42,8 @@ BUSY = (429, 503)
 """Statuses of a request that was not begun."""
 
 EXPECTED = {
-    401: ("a key that it knows", "Give its key (--backend-key)."),
-    403: ("a key that it knows", "Give its key (--backend-key)."),
+    401: ("a key that it knows", "Give its key ($CLOUD_ANCHOR_BACKEND_KEY)."),
+    403: ("a key that it knows", "Give its key ($CLOUD_ANCHOR_BACKEND_KEY)."),
     404: ("vLLM's path and the model", "Check address and model."),
 }
 """What was expected where it answers with a status, and the remedy."""

@@ -13,12 +13,11 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloud_anchor.errors import CloudError, RequestError, require
-from cloud_anchor.options import GROUPS, PipelineOptions
+from cloud_anchor.options import PipelineOptions
 from common.cli import INTERRUPTED, CommandParser, option, run_command
 from common.progress import Bars
 from payload import PayloadError
@@ -42,9 +41,6 @@ exit codes: 0 graceful shutdown (SIGTERM), 1 the address cannot be used,
 """
 
 
-_limit = partial(option, None, group="limits")
-
-
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions(PipelineOptions):
     """The options of this command; None for a limit stands for that of `settings.Limits`."""
@@ -53,45 +49,27 @@ class ServeOptions(PipelineOptions):
     port: int = option(8080, "0: any free port (default 8080)")
     keys: Path | None = option(
         None,
-        "API keys, one per line, with a name before each if you like; read again on SIGHUP (default: "
-        "$CLOUD_ANCHOR_KEYS, else none)",
+        "one a line, a name before it if you like; read again on SIGHUP (default: $CLOUD_ANCHOR_KEYS)",
         Path,
         metavar="FILE",
     )
     page: bool | None = option(
         None,
-        "the page at /, which runs the edge model here (default: where --host is this machine)",
+        "the page at / (default: where --host is this machine)",
         action=argparse.BooleanOptionalAction,
     )
-    page_device: Path | None = option(
-        None,
-        "the folder that `make web-page` builds, for the page to run the edge model in the browser",
-        Path,
-        metavar="DIR",
-        group="page and bundle",
-    )
+    page_device: Path | None = option(None, "what `make web-page` builds, for the page", Path, metavar="DIR")
     give_bundle: bool = option(
         True,
-        "give the edge bundle to devices that ask for it (default)",
+        "give the edge bundle to devices (default)",
         flags=("--bundle",),
         action=argparse.BooleanOptionalAction,
-        group="page and bundle",
     )
     batch: int | None = option(None, "answers denoised together (default 8)", int, metavar="N")
-    queue: int | None = _limit("requests that may wait (default 64)", int, metavar="N")
-    deadline: float | None = _limit("seconds per request (default 30)", float, metavar="S")
-    body_bytes: int | None = _limit("bytes per body (default 65536)", int, metavar="N")
-    body_seconds: float | None = _limit("for a body to arrive (default 10)", float, metavar="S")
-    header_seconds: float | None = _limit("for a head to arrive (default 10)", float, metavar="S")
-    connections: int | None = _limit("open at once (default 1024)", int, metavar="N")
-    threads: int | None = option(None, "threads of PyTorch on a CPU", int, metavar="N", group="process")
-    log_level: str = option("info", "", choices=("debug", "info", "warning", "error"), group="process")
-    linger: float = option(
-        0.0,
-        "seconds between SIGTERM and closing the port, for a load balancer to notice (default 0)",
-        metavar="S",
-        group="process",
-    )
+    queue: int | None = option(None, "requests that may wait (default 64)", int, metavar="N")
+    deadline: float | None = option(None, "seconds per request (default 30)", float, metavar="S")
+    threads: int | None = option(None, "threads of PyTorch on a CPU", int, metavar="N")
+    log_level: str = option("info", "%(choices)s", choices=("debug", "info", "warning", "error"), metavar="L")
 
     def limits(self) -> Limits:
         """The limits that are given; raises RequestError."""
@@ -116,15 +94,7 @@ def parser() -> CommandParser:
         "/v1/bundle, /healthz, /readyz, /metrics, /openapi.json; a page",
         epilog=EPILOG,
     )
-    result.declare(
-        ServeOptions,
-        GROUPS
-        | {
-            "page and bundle": "What devices and browsers are given.",
-            "limits": "Of requests and connections.",
-            "process": None,
-        },
-    )
+    result.declare(ServeOptions)
     return result
 
 
@@ -156,8 +126,7 @@ def _run(options: ServeOptions) -> int:
             pipeline.model.server.observe = metrics.asked
         backend = LocalBackend(pipeline, config, limits, selection, metrics.step, options.model)
         page = _page(options, backend)
-        edge = pipeline.predictive_model
-        bundle = edge.bundle if edge is not None and options.give_bundle else None
+        bundle = pipeline.edge.bundle if pipeline.edge is not None and options.give_bundle else None
         app = create_app(backend, keys, limits, metrics, page, bundle)
 
         def reread() -> None:
@@ -173,7 +142,6 @@ def _run(options: ServeOptions) -> int:
             limits,
             options.host,
             options.port,
-            options.linger,
             reread if options.keys else None,
             began,
         )
@@ -194,7 +162,7 @@ def _page(options: ServeOptions, backend: LocalBackend) -> Page | None:
     from cloud_anchor.serve.trace import Tracer
     from edge_runtime.runtime import EdgeRuntime
 
-    model = backend.pipeline.predictive_model
+    model = backend.pipeline.edge
     wanted = options.page
     if wanted is None:
         wanted = model is not None and _is_loopback(options.host)

@@ -155,7 +155,7 @@ class Chaos:
         seals = [make_pair(folder / f"device-{each}") for each in range(DEVICES)]
         self._seals = [device for device, _ in seals]
         pair = PAIRS["tiny"]
-        limits = f"--batch {BATCH} --queue {QUEUE} --deadline {DEADLINE} --body-seconds 2 --threads 1"
+        limits = f"--batch {BATCH} --queue {QUEUE} --deadline {DEADLINE} --threads 1"
         service = f"-m cloud_anchor.serve --model {pair.checkpoint} --edge {pair.bundle} --port 0 --no-page"
         try:
             self.port = int(

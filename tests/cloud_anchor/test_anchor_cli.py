@@ -50,14 +50,6 @@ def test_json_has_the_history(dream_folder: Path, tmp_path: Path, capsys: pytest
     assert {*zip(anchors.positions, anchors.ids, strict=True)} == sent
 
 
-def test_a_tolerance_is_a_number(dream_folder: Path, tmp_path: Path) -> None:
-    file = tmp_path / "payload.bin"
-    line = command(dream_folder, "--steps", "2", "-o", str(file), "--rank-tolerance")
-    assert main([*line, "0.01"]) == 0
-    with pytest.raises(SystemExit, match="2"):
-        main([*line, "much"])
-
-
 def test_the_same_seed_gives_the_same_bytes(dream_folder: Path, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a", "b", "c")]
     for file, seed in zip(files, "112", strict=True):

@@ -28,7 +28,7 @@ log = logging.getLogger("cloud_anchor.serve")
 class Server(uvicorn.Server):
     """uvicorn's server with a draining stage before shutdown. `stopped_by`: the signal that ended it.
 
-    linger: seconds between the signal and closing. reread: called on SIGHUP. began: as time.monotonic().
+    reread: called on SIGHUP. began: as time.monotonic().
     """
 
     def __init__(
@@ -38,7 +38,6 @@ class Server(uvicorn.Server):
         limits: Limits,
         host: str,
         port: int,
-        linger: float = 0.0,
         reread: Callable[[], None] | None = None,
         began: float | None = None,
     ) -> None:
@@ -59,7 +58,6 @@ class Server(uvicorn.Server):
             )
         )
         self.service = service
-        self.linger = linger
         self.reread = reread
         self.began = time.monotonic() if began is None else began
         self.stopped_by: int | None = None
@@ -86,8 +84,7 @@ class Server(uvicorn.Server):
         self._draining = asyncio.ensure_future(self._drain())
 
     async def _drain(self) -> None:
-        """Exit once no request is open, and not before a load balancer has seen /readyz (`linger` s)."""
-        await asyncio.sleep(self.linger)
+        """Exit once no request is open."""
         while self.service.open_requests and not self.force_exit:
             await asyncio.sleep(0.02)
         self.should_exit = True

@@ -145,15 +145,13 @@ def test_a_payload_is_made_of_the_servers_canvas(folder: Path, edge_bundle: Path
 
 def test_the_command_writes_a_payload(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "payload.bin"
-    (tmp_path / "key").write_text("secret\n")
     with FakeVllm(key="secret") as fake:
         command = ["--model", str(folder), "--backend", f"vllm:{fake.url}", "--prompt", "Hi"]
         command += ["--select", "confidence", "-o", str(out)]
         assert main(command) == 5
-        assert main([*command, "--backend-key", str(tmp_path / "key")]) == 0
         monkeypatch.setenv("CLOUD_ANCHOR_BACKEND_KEY", "secret")
         assert main([*command, "--json"]) == 0
-        assert [body["vllm_xargs"]["diffusion_max_steps"] for body in fake.requests] == [1, 1]
+        assert [body["vllm_xargs"]["diffusion_max_steps"] for body in fake.requests] == [1]
     assert out.stat().st_size > 8
     assert main(command) == 5, "the server is gone"
 
@@ -258,7 +256,7 @@ def test_what_cannot_be_opened(folder: Path, dream_folder: Path) -> None:
             open_server("vllm:ftp://host", str(folder))
         with pytest.raises(CheckpointError, match="Name the served model"):
             open_server(f"vllm:{fake.url}", str(dream_folder))
-    with FakeVllm(key="k") as fake, pytest.raises(ServerError, match="--backend-key"):
+    with FakeVllm(key="k") as fake, pytest.raises(ServerError, match="CLOUD_ANCHOR_BACKEND_KEY"):
         open_server(f"vllm:{fake.url}", str(folder))
 
 

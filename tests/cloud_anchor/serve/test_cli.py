@@ -66,7 +66,7 @@ def test_it_serves_and_shuts_down_gracefully(
 ) -> None:
     command = [sys.executable, "-m", "cloud_anchor.serve", "--model", str(dream_folder)]
     command += ["--edge", str(edge_bundle), "--port", "0", "--threads", "1", "--canvas", "48"]
-    command += ["--total-steps", "400", "--fraction", "0.02", "--linger", "0.5"]
+    command += ["--total-steps", "400", "--fraction", "0.02"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
         try:
@@ -132,11 +132,6 @@ def test_it_serves_and_shuts_down_gracefully(
         (["--order", "random"], 2, "order: expected"),
         (["--threads", "0"], 2, "threads: expected at least 1"),
         (["--keys", "/nonexistent/keys"], 2, "expected a readable text file"),
-        (
-            ["--edge-checkpoint", "/nonexistent/qwen"],
-            4,
-            "/nonexistent/qwen: expected a folder with config.json",
-        ),
         (["--model", "/nonexistent/model"], 4, "expected a folder with config.json"),
         (["--host", "host.invalid"], 1, "expected an address to listen on"),
     ],

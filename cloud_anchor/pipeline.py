@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import DEFAULT_PLAN, find_checkpoint, load_model
@@ -24,17 +25,16 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.protocol import DiffusionModel, MaskedModel, OwnSampler
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeWalk, edge_aware, within_bytes
-from cloud_anchor.selection.scorer import EngineScorer, Scorer, open_scorer
+from cloud_anchor.selection.scorer import Scorer
 from cloud_anchor.selection.select import Selection, require_anchors, select
 from cloud_anchor.selection.translate import TranslatedRun, Translation
 from cloud_anchor.shipped import PAIRS
 from common.progress import Progress, Silent
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
-from edge_runtime.predictor import PredictiveModel
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import Prompt
 from edge_runtime.text.prompt_form import PromptForm
-from payload import AUTO, TOLERANCE, AnchorSet, Codec, Shared, encode
+from payload import AUTO, AnchorSet, Codec, Shared, encode
 from payload.errors import ContractMismatchError
 
 _PREPACKED = 3
@@ -62,27 +62,21 @@ class Pipeline:
     form: of payloads: contract, tokenizer and template of the edge model where that is known. The diffusion
     model has the same, unless its vocabulary is another: then runs are translated before selection, and what
     the diffusion model reads is `model_form`.
-
-    The edge model is held in up to two forms, each with a state of its own: `scorer` for edge-aware
-    selection, and, loaded on first use, `predictive_model` for codec predictive.
+    edge: the edge model as devices run it: `scorer` asks its engine, codec predictive its predictive model.
     """
-
-    tolerance: float = TOLERANCE
-    """By how much the device's log-probabilities may differ from those here, in nats (codec predictive)."""
 
     def __init__(
         self,
         model: DiffusionModel,
         form: PromptForm,
-        scorer: Scorer | None = None,
-        predictive_model: PredictiveModel | None = None,
+        edge: EdgeRuntime | None = None,
         translation: Translation | None = None,
     ) -> None:
         self.model = model
         self.form = form
+        self.edge = edge
         self.translation = translation
-        self.scorer = scorer
-        self.predictive_model = predictive_model
+        self.scorer = None if edge is None else Scorer(edge.engine, form.contract.eos_ids)
 
     @classmethod
     def open(
@@ -90,71 +84,41 @@ class Pipeline:
         model: str,
         *,
         edge: str | Path | EdgeRuntime | None = None,
-        edge_checkpoint: str | Path | None = None,
         backend: str | None = None,
         backend_key: str | None = None,
         device: str | None = None,
         dtype: str | None = None,
-        compiled: bool = False,
         answers: int = 1,
         canvas: int | None = None,
         progress: Progress | None = None,
     ) -> Pipeline:
         """Loads a model (see `checkpoint.load_model`) and the edge model that its payloads are for.
 
-        edge: a bundle folder or a shipped bundle's name, or a runtime whose engine is shared. A shipped model
-        has the bundle shipped beside it where none is given.
-        edge_checkpoint: checkpoint that the bundle was made from; selections are then scored with it, in
-        PyTorch on the diffusion model's device, in place of the bundle on ONNX Runtime.
+        edge: a bundle folder or a shipped bundle's name, or a runtime, which is shared. A shipped model has
+        the bundle shipped beside it where none is given. With another vocabulary payloads are translated.
         backend: a server that runs the model in this process's place, such as vllm:http://host:8000, with its
         key; of `model` then all but the weights is read.
         answers, canvas: answers denoised together, and positions of each (default: the checkpoint's own), by
         which the memory needed is estimated before anything is loaded. progress: of loading.
 
-        An edge bundle may have another vocabulary than the diffusion model: its payloads are translated.
-
         Raises CloudError, EdgeError, or ContractMismatchError for a tokenizer that payloads do not support.
         """
         if edge is None and model in PAIRS and (PAIRS[model].bundle / MANIFEST).is_file():
             edge = PAIRS[model].bundle
-        bundle = None
-        if isinstance(edge, EdgeRuntime):
-            bundle = edge.bundle
-        elif edge is not None:
-            bundle = Bundle.open(edge)
+        if isinstance(edge, str | Path):
+            edge = EdgeRuntime(Bundle.open(edge))
+        bundle = None if edge is None else edge.bundle
         loaded: DiffusionModel
         if backend is None:
-            beside = (
-                _PREPACKED * sum(record.size for record in bundle.variant.files.values()) if bundle else 0
-            )
-            loaded = load_model(
-                model,
-                device=device,
-                dtype=dtype,
-                answers=answers,
-                canvas=canvas,
-                beside=beside,
-                progress=progress,
-            )
+            beside = _PREPACKED * bundle.variant.size if bundle else 0
+            sizes: dict[str, Any] = {"answers": answers, "canvas": canvas, "beside": beside}
+            loaded = load_model(model, device=device, dtype=dtype, progress=progress, **sizes)
         else:
             loaded = open_server(backend, model, backend_key, answers)
-        if compiled:
-            loaded.compile()
         form = prompt_form(loaded, find_checkpoint(model, weights=backend is None), bundle)
-        translation = None
-        if bundle is not None and not form.contract.same_vocabulary(bundle.contract):
-            translation = Translation(form, bundle.form)
-            form = translation.edge
-        if bundle is None:
-            if edge_checkpoint is not None:
-                raise RequestError("checkpoint: expected the edge bundle made from it (--edge), found none")
-            return cls(loaded, form)
-        if isinstance(edge, EdgeRuntime) and edge_checkpoint is None:
-            scorer: Scorer = EngineScorer(edge.engine, form.contract.eos_ids)
-        else:
-            scorer = open_scorer(bundle, edge_checkpoint, loaded.device)
-        shared = edge.predictive_model if isinstance(edge, EdgeRuntime) else None
-        return cls(loaded, form, scorer, shared or PredictiveModel(bundle), translation)
+        if bundle is None or form.contract.same_vocabulary(bundle.contract):
+            return cls(loaded, form, edge)
+        return cls(loaded, bundle.form, edge, Translation(form, bundle.form))
 
     @property
     def masked_model(self) -> MaskedModel:
@@ -253,8 +217,8 @@ class Pipeline:
             return len(self.payload(result, codec, embed_prompt, confidence))
 
         results = []
-        selections = select(runs, self.form.contract, selection, self.scorer)
-        for prompt, run, selected in zip(prompts, runs, selections, strict=True):
+        for prompt, run in zip(prompts, runs, strict=True):
+            selected = select(run, self.form.contract, selection, self.scorer)
             require_anchors(run, selected)
             result = PipelineResult(prompt, run, selected.anchors, selected.walk)
             most = selection.max_bytes
@@ -305,17 +269,20 @@ class Pipeline:
         Raises RequestError where codec predictive lacks an edge model.
         """
         predictive = codec in (Codec.PREDICTIVE, Codec.PREDICTIVE.label)
-        if predictive and self.predictive_model is None:
+        if predictive and self.edge is None:
             raise RequestError("codec predictive: expected an edge bundle (--edge), found none")
-        model = self.predictive_model if predictive or codec == AUTO else None
         run, anchors = result.run, result.anchors
         text = result.prompt if embed_prompt and isinstance(result.prompt, str) else None
-        predictor = model.predictor(run.prompt_ids) if model else None
+        weighed = self.edge is not None and (predictive or codec == AUTO)
         return encode(
             anchors,
-            Shared(anchors.contract, run.prompt_ids, self.form.tokenizer, predictor=predictor),
+            self.shared(run.prompt_ids, predictive=weighed),
             codec,
             run.extras(text, anchors.positions if confidence else ()),
-            tolerance=self.tolerance,
             draft=result.draft,
         )
+
+    def shared(self, prompt_ids: Sequence[int], *, predictive: bool) -> Shared:
+        """What a device has too; predictive: with the edge model's predictions."""
+        predictor = self.edge.predictive_model.predictor(prompt_ids) if self.edge and predictive else None
+        return Shared(self.form.contract, prompt_ids, self.form.tokenizer, predictor=predictor)

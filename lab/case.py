@@ -16,7 +16,7 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.selection.scorer import EngineScorer, Span
+from cloud_anchor.selection.scorer import Scorer, Span
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.prompt_form import PromptForm
@@ -44,8 +44,8 @@ class Edge:
     parameters: int
 
     @cached_property
-    def scorer(self) -> EngineScorer:
-        return EngineScorer(self.runtime.engine, self.runtime.bundle.contract.eos_ids)
+    def scorer(self) -> Scorer:
+        return Scorer(self.runtime.engine, self.runtime.bundle.contract.eos_ids)
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Case:
         """Share of these positions of a text at which the edge model predicts the text's token."""
         if not positions:
             return None
-        (reading,) = self.models[edge].scorer.score([Span(self.prompt_ids, list(text))])
+        reading = self.models[edge].scorer.score(Span(self.prompt_ids, list(text)))
         return sum(int(reading.greedy[p]) == text[p] for p in positions) / len(positions)
 
 

@@ -48,7 +48,7 @@ class Situation:
 
     def select(self, selection: Selection) -> AnchorSet:
         """The anchors of a selection; they may be none."""
-        (selected,) = select([self.early], self.contract, selection, self.scorer)
+        selected = select(self.early, self.contract, selection, self.scorer)
         return selected.anchors
 
     @cached_property

@@ -102,17 +102,6 @@ def _texts(data: Mapping[str, Any]) -> dict[int, bytes]:
     return {id_: tokenizer.token_bytes(id_) for id_ in data["model"]["vocab"].values() if id_ not in special}
 
 
-def check_vocabulary(folder: Path, bundle: Bundle) -> None:
-    """Raises ContractMismatchError where a checkpoint's token ids are not those of the bundle."""
-    expected, found = bundle.contract, _vocabulary(folder, bundle)
-    if not found.same_vocabulary(expected):
-        raise ContractMismatchError(
-            f"vocabulary: expected that of the edge bundle {bundle.path} ({expected.vocab_hash[:12]}, "
-            f"{expected.vocab_size} tokens), found {found.vocab_hash[:12]} with {found.vocab_size} tokens in "
-            f"{folder}. Anchors are token ids: use two models of one vocabulary family."
-        )
-
-
 def _vocabulary(folder: Path, bundle: Bundle) -> Contract:
     """The contract of a checkpoint's vocabulary with the bundle's chat template."""
     return Contract.of(tokenizer_data(folder), bundle.template.to_json())

@@ -21,7 +21,7 @@ model ends it: predictions that are too unsure to bind say nothing about the len
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,28 +77,23 @@ class EdgeWalk:
     tokens: int
 
 
-def verify_drafts(
+def verify_draft(
     scorer: Scorer,
-    runs: Sequence[Denoised],
+    run: Denoised,
     contract: Contract,
     config: EdgeAwareConfig | None = None,
     only: Collection[int] | None = None,
     length: int | None = None,
-) -> list[EdgeWalk]:
-    """The Jacobi fixpoint of each run's predicted answer; scorer.together answers share a pass.
+) -> EdgeWalk:
+    """The Jacobi fixpoint of a run's predicted answer.
 
     only: the positions that may be sent; elsewhere the edge model's own token stands, and the iteration runs
-    to the fixpoint. length: of the texts, if known; else found. An empty predicted answer has an empty walk.
+    to the fixpoint. length: of the text, if known; else found. An empty predicted answer has an empty walk.
     """
-    walks = [_JacobiIteration(run, contract, config or EdgeAwareConfig(), only, length) for run in runs]
-    for begin in range(0, len(walks), scorer.together):
-        active = [walk for walk in walks[begin : begin + scorer.together] if not walk.settled]
-        while active:
-            scores = scorer.score([walk.span() for walk in active])
-            for walk, span_scores in zip(active, scores, strict=True):
-                walk.update(span_scores)
-            active = [walk for walk in active if not walk.settled]
-    return [walk.result() for walk in walks]
+    walk = _JacobiIteration(run, contract, config or EdgeAwareConfig(), only, length)
+    while not walk.settled:
+        walk.update(scorer.score(walk.span()))
+    return walk.result()
 
 
 class _JacobiIteration:
@@ -248,7 +243,7 @@ def within_bytes(
     def with_first(count: int) -> tuple[EdgeWalk, int]:
         if count not in walks:
             only = set(ranked[:count])
-            (again,) = verify_drafts(scorer, [run], contract, config, only, len(walk.text))
+            again = verify_draft(scorer, run, contract, config, only, len(walk.text))
             walks[count] = again, size(edge_aware(run, again, contract))
         return walks[count]
 

@@ -6,13 +6,13 @@ responsible for the rules themselves (see `committed`, `edge_aware`) or for payl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from cloud_anchor.errors import NothingToSendError, RequestError, require
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.committed import committed, confident
-from cloud_anchor.selection.edge_aware import EdgeAwareConfig, EdgeWalk, edge_aware, verify_drafts
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig, EdgeWalk, edge_aware, verify_draft
 from cloud_anchor.selection.scorer import Scorer
 from payload import AnchorSet, Contract
 
@@ -31,35 +31,33 @@ class Selected:
 class Rule:
     """A selection.
 
-    select:  from runs, their contract, options and the edge model to the anchors of each run.
-    walks:   True where it needs the edge model and gives its walks, of which a payload of bounded size keeps
+    select:  from a run, its contract, options and the edge model to the anchors.
+    walks:   True where it needs the edge model and gives its walk, of which a payload of bounded size keeps
              the largest gains.
     sends_predictions: True where it sends uncommitted predictions.
     """
 
-    select: Callable[[Sequence[Denoised], Contract, EdgeAwareConfig, Scorer | None], list[Selected]]
+    select: Callable[[Denoised, Contract, EdgeAwareConfig, Scorer | None], Selected]
     walks: bool = False
     sends_predictions: bool = True
 
 
-def _paper(
-    runs: Sequence[Denoised], contract: Contract, config: EdgeAwareConfig, scorer: Scorer | None
-) -> list[Selected]:
-    return [Selected(committed(run, contract)) for run in runs]
+def _paper(run: Denoised, contract: Contract, config: EdgeAwareConfig, _: Scorer | None) -> Selected:
+    return Selected(committed(run, contract))
 
 
 def _confidence(
-    runs: Sequence[Denoised], contract: Contract, config: EdgeAwareConfig, scorer: Scorer | None
-) -> list[Selected]:
-    return [Selected(confident(run, contract, config.threshold)) for run in runs]
+    run: Denoised, contract: Contract, config: EdgeAwareConfig, scorer: Scorer | None
+) -> Selected:
+    return Selected(confident(run, contract, config.threshold))
 
 
 def _edge_aware(
-    runs: Sequence[Denoised], contract: Contract, config: EdgeAwareConfig, scorer: Scorer | None
-) -> list[Selected]:
+    run: Denoised, contract: Contract, config: EdgeAwareConfig, scorer: Scorer | None
+) -> Selected:
     assert scorer is not None  # it walks
-    walks = verify_drafts(scorer, runs, contract, config)
-    return [Selected(edge_aware(run, walk, contract), walk) for run, walk in zip(runs, walks, strict=True)]
+    walk = verify_draft(scorer, run, contract, config)
+    return Selected(edge_aware(run, walk, contract), walk)
 
 
 SELECTIONS: dict[str, Rule] = {
@@ -106,15 +104,13 @@ class Selection:
         return replace(self, name=self.name or PAPER)
 
 
-def select(
-    runs: Sequence[Denoised], contract: Contract, selection: Selection, scorer: Scorer | None = None
-) -> list[Selected]:
-    """The anchors of each run, without regard to max_bytes. They may be none: see `require_anchors`.
+def select(run: Denoised, contract: Contract, selection: Selection, scorer: Scorer | None = None) -> Selected:
+    """The anchors of a run, without regard to max_bytes. They may be none: see `require_anchors`.
 
     Raises RequestError where a rule that walks has no scorer, and what the scorer raises.
     """
     selection = selection.resolve(edge_model=scorer is not None)
-    return selection.rule.select(runs, contract, selection.config, scorer)
+    return selection.rule.select(run, contract, selection.config, scorer)
 
 
 def require_anchors(run: Denoised, selected: Selected) -> None:

@@ -23,7 +23,7 @@ OPEN = "none"
 class ClusterSettings:
     """Models, limits and resources of a deployment. Raises RequestError for values out of range.
 
-    model, edge, edge_checkpoint, backend, backend_key, device, dtype: as `Pipeline.open` takes them. With a
+    model, edge, backend, backend_key, device, dtype: as `Pipeline.open` takes them. With a
                  backend the engines have the edge model alone, and need no GPU.
     fraction:    share of the steps of a request that does not set any.
     keys:        API keys, separated by commas, or `none` for a service that admits everyone.
@@ -34,7 +34,6 @@ class ClusterSettings:
 
     model: str = DEFAULT_MODEL
     edge: str | None = None
-    edge_checkpoint: str | None = None
     backend: str | None = None
     backend_key: str | None = None
     device: str | None = None

@@ -96,7 +96,7 @@ class Page:
         """
         bundle = self.tracer.edge.bundle
         exact = bundle.manifest.variants.get("fp32")
-        small = exact is not None and sum(each.size for each in exact.files.values()) <= MAX_EXACT_BYTES
+        small = exact is not None and exact.size <= MAX_EXACT_BYTES
         return None if self.device is None else "fp32" if small else bundle.manifest.default_variant
 
 

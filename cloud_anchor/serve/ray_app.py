@@ -48,7 +48,6 @@ class EngineReplica:
         pipeline = Pipeline.open(
             settings.model,
             edge=settings.edge,
-            edge_checkpoint=settings.edge_checkpoint,
             backend=settings.backend,
             backend_key=settings.backend_key,
             device=settings.device,

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.selection.scorer import EngineScorer, Span
+from cloud_anchor.selection.scorer import Scorer, Span
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER
 from cloud_anchor.serve.batching.backend import AnchorRequest
 from cloud_anchor.serve.batching.jobs import CanvasStep, ServedPayload
@@ -198,8 +198,8 @@ class Tracer:
         [position, text, whether it is the anchor's token, margin over the second most probable in logits]
         """
         edge, anchors = self.edge, request.anchors.by_position
-        scorer = EngineScorer(edge.engine, edge.bundle.contract.eos_ids)
-        (scores,) = scorer.score([Span(request.prompt_ids, ids)])
+        scorer = Scorer(edge.engine, edge.bundle.contract.eos_ids)
+        scores = scorer.score(Span(request.prompt_ids, ids))
         greedy, margin, tokenizer = scores.greedy.tolist(), scores.margin.tolist(), edge.bundle.tokenizer
         reasons = [
             [at, _text(tokenizer, greedy[at]), greedy[at] == id_, round(margin[at], 2)]

@@ -93,6 +93,11 @@ class Variant:
     cache: str = FIXED
     quantisation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(record.size for record in self.files.values())
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any], name: str) -> Variant:
         where = f"variants.{name}"

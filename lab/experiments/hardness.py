@@ -75,7 +75,7 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
         answer, early = decode(full.answer), decode(first.predicted_answer)
         request = FillRequest(list(full.prompt_ids), nothing)
         alone = decode([token.id for token in edge.runtime.fill(request, FillOptions(score_anchors=False))])
-        (reading,) = edge.scorer.score([Span(full.prompt_ids, full.answer)])
+        reading = edge.scorer.score(Span(full.prompt_ids, full.answer))
         others = [token != int(own) for token, own in zip(full.answer, reading.greedy, strict=False)]
         yield {
             "tokens": len(full.answer),

@@ -20,7 +20,7 @@ from cloud_anchor.demo import generate
 from cloud_anchor.demo_view import CLOUD, EDGE, GAP, Generated, anchors_text, tokens_text
 from cloud_anchor.errors import RequestError
 from cloud_anchor.metrics import word_f1
-from cloud_anchor.selection.scorer import EngineScorer
+from cloud_anchor.selection.scorer import Scorer
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection, select
 from cloud_anchor.selection.translate import TranslatedRun, Translation
 from common.cli import CommandParser, run_command
@@ -72,8 +72,8 @@ def send(
 ) -> tuple[AnchorSet, int, Generated]:
     """One selection's anchors, bytes and answer, with the payload in a file between both sides."""
     bundle = edge.bundle
-    scorer = EngineScorer(edge.engine, bundle.contract.eos_ids)
-    (selected,) = select([run], bundle.contract, Selection(selection), scorer)
+    scorer = Scorer(edge.engine, bundle.contract.eos_ids)
+    selected = select(run, bundle.contract, Selection(selection), scorer)
     data = encode(selected.anchors, Shared(bundle.contract, run.prompt_ids, bundle.tokenizer))
     write_whole(path, data)
     return selected.anchors, len(data), generate(edge, edge.read(path.read_bytes(), prompt))

@@ -10,18 +10,17 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.anchor import main
-from cloud_anchor.errors import CheckpointError, RequestError
+from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-from cloud_anchor.selection.scorer import EngineScorer, Span, TorchScorer, open_scorer
+from cloud_anchor.selection.scorer import Span
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.selection.translate import TranslatedRun
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.errors import ContextError
 from edge_runtime.runtime import EdgeRuntime
 from payload.errors import ContractMismatchError
-from tests.checkpoints import write_tiny_qwen
 
 PROMPTS = ["Where does the river end?", "How many loaves did she sell in the morning?", "Why?"]
 CONFIG = DenoiseConfig(canvas=24, total_steps=16, steps=6)
@@ -54,56 +53,11 @@ def test_the_device_writes_what_the_cloud_intended(
         assert [token.id for token in edge.fill(predictive)] == made.walk.text
 
 
-def test_the_edge_checkpoint_in_pytorch_selects_the_same(
-    pipeline: Pipeline, dream_folder: Path, edge_bundle: Path
-) -> None:
-    checkpoint = edge_bundle.parent / "checkpoint"
-    torch_pipeline = Pipeline.open(
-        str(dream_folder), edge=edge_bundle, edge_checkpoint=checkpoint, device="cpu"
-    )
-    assert isinstance(torch_pipeline.scorer, TorchScorer)
-    assert isinstance(pipeline.scorer, EngineScorer)
-    one, other = (m.make(PROMPTS, CONFIG) for m in (pipeline, torch_pipeline))
-    assert [made.anchors for made in one] == [made.anchors for made in other]
-
-
-def test_the_edge_checkpoint_as_an_option(
-    dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "payload.bin"
-    base = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--device", "cpu", "--canvas", "24"]
-    base += ["--total-steps", "16", "--steps", "6", "--prompt", "Why?", "--json", "-o", str(file)]
-    assert main(base) == 0
-    expected = file.read_bytes()
-    assert main([*base, "--edge-checkpoint", str(edge_bundle.parent / "checkpoint")]) == 0
-    assert file.read_bytes() == expected
-    capsys.readouterr()
-    assert main([*base, "--edge-checkpoint", str(edge_bundle)]) == 4
-    assert "expected a folder with config.json" in capsys.readouterr().err
-
-
-def test_an_edge_checkpoint_that_is_not_the_bundles_is_refused(
-    dream_folder: Path, edge_bundle: Path, tmp_path: Path
-) -> None:
-    def open_with(checkpoint: Path, edge: Path | None = edge_bundle) -> None:
-        Pipeline.open(str(dream_folder), edge=edge, edge_checkpoint=checkpoint, device="cpu")
-
-    with pytest.raises(ContractMismatchError, match="expected that of the edge bundle"):
-        open_with(write_tiny_qwen(tmp_path / "vocabulary", vocab_size=301))
-    with pytest.raises(CheckpointError, match="with num_hidden_layers 2, found 3"):
-        open_with(write_tiny_qwen(tmp_path / "layers", layers=3))
-    with pytest.raises(CheckpointError, match=r"config\.json"):
-        open_with(tmp_path / "missing")
-    with pytest.raises(RequestError, match="expected the edge bundle made from it"):
-        open_with(edge_bundle.parent / "checkpoint", None)
-
-
-def test_a_span_beyond_the_context_is_refused_by_both_scorers(pipeline: Pipeline, edge_bundle: Path) -> None:
-    bundle = Bundle.open(edge_bundle)
-    span = Span([5] * bundle.context, [6, 7, 8])
-    for checkpoint in (None, edge_bundle.parent / "checkpoint"):
-        with pytest.raises(ContextError, match=str(bundle.context)):
-            open_scorer(bundle, checkpoint, "cpu").score([span])
+def test_a_span_beyond_the_context_is_refused(pipeline: Pipeline) -> None:
+    assert pipeline.scorer is not None
+    context = pipeline.scorer.context
+    with pytest.raises(ContextError, match=str(context)):
+        pipeline.scorer.score(Span([5] * context, [6, 7, 8]))
 
 
 def test_selections_and_the_dial_between_bytes_and_fidelity(pipeline: Pipeline) -> None:
@@ -227,17 +181,6 @@ def test_a_byte_budget_in_another_vocabulary(across: Pipeline, other_edge: EdgeR
     assert made.walk is not None
     ids = [token.id for token in other_edge.fill(other_edge.read(data, PROMPTS[0]))]
     assert ids == made.walk.text
-
-
-def test_the_edge_checkpoint_of_another_vocabulary_selects_the_same(
-    across: Pipeline, dream_folder: Path, other_edge_bundle: Path
-) -> None:
-    checkpoint = other_edge_bundle.parent / "checkpoint"
-    scored = Pipeline.open(
-        str(dream_folder), edge=other_edge_bundle, edge_checkpoint=checkpoint, device="cpu"
-    )
-    one, other = (m.make(PROMPTS, CONFIG) for m in (across, scored))
-    assert [made.anchors for made in one] == [made.anchors for made in other]
 
 
 def test_a_diffusion_model_with_markers_of_its_own(

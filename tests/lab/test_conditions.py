@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-from cloud_anchor.selection.scorer import EngineScorer, Span, SpanScores
+from cloud_anchor.selection.scorer import Scorer, Span, SpanScores
 from cloud_anchor.selection.select import Selection, select
 from edge_runtime.decode.endings import Stop, ending
 from lab.case import EdgeAnswer, RunCase
@@ -157,14 +157,14 @@ def test_predictions_are_sent_by_their_probability(at: Situation, threshold: flo
 def test_the_products_condition_has_the_products_defaults() -> None:
     answer = [3, 1, 4, 1, 5, 9, 2, 6]
     run = draft_of(answer, [0.9, 0.2, 0.6, 0.1, 0.8, 0.3, 0.95, 0.4])
-    scorer = EngineScorer(HashEngine(), HASH_CONTRACT.eos_ids)
+    scorer = Scorer(HashEngine(), HASH_CONTRACT.eos_ids)
     beside = Situation(run, answer, HASH_CONTRACT, scorer, 0)
     at = Situation(draft_of([], []), answer, HASH_CONTRACT, scorer, 0, beside)
     for name, selection in (
         (PRODUCT, Selection()),
         (PRODUCT_CLAIMED, Selection(config=EdgeAwareConfig(threshold=0.5))),
     ):
-        (expected,) = select([run], HASH_CONTRACT, selection, scorer)
+        expected = select(run, HASH_CONTRACT, selection, scorer)
         assert PARALLEL_CONDITIONS[name].select(at) == expected.anchors
     assert PARALLEL_CONDITIONS[PRODUCT].select(at) != PARALLEL_CONDITIONS[PRODUCT_CLAIMED].select(at)
 

@@ -74,13 +74,13 @@ class AskingEngine(BatchEngine):
                     return
                 self._ask_once(job, steps)
         except ServerError as error:
-            self._count_failure()
+            self._health.failed()
             log.error("%s", error)
             self._end(job, _refusal(error, job))
         except CloudError as error:
             self._end(job, refused(error))
         except Exception as error:
-            self._count_failure()
+            self._health.failed()
             log.error("a run failed", exc_info=error)
             self._end(job, internal(error))
         finally:
@@ -94,7 +94,7 @@ class AskingEngine(BatchEngine):
         run = self._model.read(job.prompt_ids, job.config, steps, left)
         seconds = time.perf_counter() - began
         with self._changed:
-            self._failures = 0
+            self._health.succeeded()
             job.steps_left = job.planned - steps
             self._forecast.saw_round(rows, seconds / steps)
             self._throughput.add(steps, seconds / rows)

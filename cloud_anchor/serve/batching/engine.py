@@ -15,20 +15,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
-from cloud_anchor.errors import CloudError, NothingToSendError, RequestError
-from cloud_anchor.pipeline import Pipeline, PipelineResult
+from cloud_anchor.errors import CloudError, RequestError
+from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.selection.chain import PayloadWriter, chain_within_bytes
-from cloud_anchor.selection.select import Selection
+from cloud_anchor.serve.batching.encoding import payloads_of
 from cloud_anchor.serve.batching.forecast import Forecast, Throughput
-from cloud_anchor.serve.batching.jobs import CanvasStep, EngineLoad, Job, JobEvent, ServedPayload
+from cloud_anchor.serve.batching.health import Health
+from cloud_anchor.serve.batching.jobs import CanvasStep, EngineLoad, Job, JobEvent
 from cloud_anchor.serve.batching.sharing import BATCHES, PLACES, Clients
 from cloud_anchor.serve.errors import (
     internal,
@@ -40,18 +39,9 @@ from cloud_anchor.serve.errors import (
 )
 from cloud_anchor.serve.settings import Limits
 from edge_runtime.errors import EdgeError, UsageError
-from payload import AnchorSet, Base, Codec, PayloadError, Shared, encode
+from payload import PayloadError
 
 log = logging.getLogger("cloud_anchor.serve")
-
-MAX_FAILURES = 3
-"""Jobs that fail one after the other before the service is not ready."""
-
-RETRY_SECONDS = 10.0
-"""After so long without another failure it admits jobs again, to find out."""
-
-RESTART_SECONDS = 300.0
-"""A model that has failed for so long is not expected to recover without a restart."""
 
 STEPS_BEFORE_GROWTH = 500
 """Steps without a shortage of memory after which a halved batch grows by one row."""
@@ -80,7 +70,6 @@ class BatchEngine:
         self.pipeline = pipeline
         self.limits = limits
         self._on_step = on_step
-        self._together = 1 if pipeline.scorer is None else pipeline.scorer.together
         self._batch = limits.batch
         self._steps_since_shortage = 0
         self._changed = threading.Condition()
@@ -91,8 +80,7 @@ class BatchEngine:
         self._throughput = Throughput()
         self._forecast = Forecast()
         self._clients = Clients()
-        self._failures = 0
-        self._failed_at = self._failing_since = 0.0
+        self._health = Health()
         self._suspects: set[ContinuousBatch[Job]] = set()  # one of their rows has failed: none may join
         self._closing = False
         self._threads = [
@@ -106,15 +94,13 @@ class BatchEngine:
 
     @property
     def healthy(self) -> bool:
-        """True while steps succeed, or may again: after RETRY_SECONDS the next job finds out."""
-        waited = time.monotonic() - self._failed_at
-        return not self.broken and (self._failures < MAX_FAILURES or waited >= RETRY_SECONDS)
+        """True while steps succeed, or may again."""
+        return not self.broken and self._health.good
 
     @property
     def broken(self) -> bool:
-        """True where only a restart helps: a thread has ended, or no job succeeds for RESTART_SECONDS."""
-        failing = self._failures >= MAX_FAILURES and self._failed_at - self._failing_since >= RESTART_SECONDS
-        return failing or not all(thread.is_alive() for thread in self._threads)
+        """True where only a restart helps: a thread has ended, or no job has succeeded for long."""
+        return self._health.lost or not all(thread.is_alive() for thread in self._threads)
 
     def load(self) -> EngineLoad:
         with self._changed:  # which its owner may enter again
@@ -302,7 +288,7 @@ class BatchEngine:
         except Exception as error:
             self._failed(group, error)
             return False
-        self._failures = 0
+        self._health.succeeded()
         self._suspects.discard(group)
         self._steps_since_shortage += 1
         if self._batch < self.limits.batch and self._steps_since_shortage >= STEPS_BEFORE_GROWTH:
@@ -350,131 +336,39 @@ class BatchEngine:
         if short or isinstance(error, RequestError | UsageError | PayloadError):
             self._end(job, out_of_memory() if short else refused(error))
             return
-        self._count_failure()
+        self._health.failed()
         log.error("a step failed", exc_info=error)
         self._end(job, internal(error))
-
-    def _count_failure(self) -> None:
-        self._failed_at = time.monotonic()
-        self._failing_since = self._failing_since if self._failures else self._failed_at
-        self._failures += 1
 
     # Thread of the selection (edge model) and of the codec.
 
     def _run_encoder(self) -> None:
-        closing = False
-        while not closing:
-            found = [self._finished.get()]
-            with suppress(queue.Empty):
-                while found[-1] is not None and len(found) < self._together:
-                    found.append(self._finished.get_nowait())
-            closing = found[-1] is None
-            self._encode([each for each in found if each is not None])
+        while (finished := self._finished.get()) is not None:
+            self._encode(*finished)
 
-    def _encode(self, finished: Sequence[FinishedRun]) -> None:
-        """Deliver the payloads of runs; those of one selection and codec are selected together."""
-        waiting: dict[tuple[Selection, str, bool], list[FinishedRun]] = {}
-        for each in finished:
-            if each.job.cancelled:
-                self._end(each.job)
-                continue
-            if each.job.watched:
-                each.job.deliver(CanvasStep(each.run))
-                if not each.last:
-                    continue
-            translation, ids = self.pipeline.translation, each.job.edge_prompt_ids
-            try:
-                run = translation.translate(each.run, ids) if translation and ids is not None else each.run
-            except Exception as error:
-                self._end_without(each.job, error)
-            else:
-                kind = each.job.selection, each.job.codec, each.job.confidence
-                waiting.setdefault(kind, []).append(each._replace(run=run))
-        for kind, group in waiting.items():
-            try:
-                results = self._select(*kind, [each.run for each in group])
-            except Exception:
-                for each in group:  # alone, so that only the jobs that fail get an error
-                    self._deliver(each, None)
-            else:
-                for each, result in zip(group, results, strict=True):
-                    self._deliver(each, result)
-
-    def _deliver(self, finished: FinishedRun, result: PipelineResult | None) -> None:
-        """Deliver the payload of a run, or the error; result: None to select its anchors first."""
-        job, run, last = finished
-        try:
-            if result is None:
-                (result,) = self._select(job.selection, job.codec, job.confidence, [run])
-            served = self._payloads(job, result, last)
-        except Exception as error:
-            self._end_without(job, error)
-        else:
-            for each in served:
-                if each.last:
-                    self._end(job, each)
-                elif not job.cancelled:
-                    job.deliver(each)
-
-    def _end_without(self, job: Job, error: Exception) -> None:
-        """End a job of whose run no payload can be made."""
-        if isinstance(error, CloudError | EdgeError | PayloadError):
-            self._end(job, refused(error))
+    def _encode(self, job: Job, run: Denoised, last: bool) -> None:
+        """Deliver the payloads of a run, or the error."""
+        if job.cancelled:
+            self._end(job)
             return
-        log.error("a payload could not be made", exc_info=error)
-        self._end(job, internal(error))
-
-    def _payloads(self, job: Job, result: PipelineResult, last: bool) -> list[ServedPayload]:
-        """The payload of a result, or its chain; the first adds to the job's last one where it can."""
-        run, contract = result.run, result.anchors.contract
-        predictor = None
-        if job.codec == Codec.PREDICTIVE.label and self.pipeline.predictive_model is not None:
-            predictor = self.pipeline.predictive_model.predictor(run.prompt_ids)
-        shared = Shared(contract, run.prompt_ids, predictor=predictor)
-
-        def written(anchors: AnchorSet, base: Base | None) -> bytes:
-            extras = run.extras(sure_of=anchors.positions if job.confidence else ())
-            if job.chain:  # for links where every byte counts
-                extras = replace(extras, step=0, total_steps=0)
-            known, tolerance = replace(shared, base=base), self.pipeline.tolerance
-            return encode(anchors, known, job.codec, extras, tolerance=tolerance, draft=result.draft)
-
-        base = None if job.self_contained else job.base
-        if job.chain is not None and result.walk is not None and self.pipeline.scorer is not None:
-            most, count = job.chain
-            scorer, config = self.pipeline.scorer, job.selection.config
-            chain = chain_within_bytes(scorer, run, result.walk, contract, config, most, written, base, count)
-        else:
-            chain = [_one_payload(result.anchors, written, base)]
-        job.base = chain[-1][0]
-        at = run.steps, run.total_steps, run.canvas
-        left = range(len(chain))[::-1]
-        return [
-            ServedPayload(data, len(anchors), anchors.length, *at, delta, last and not more, more > 0)
-            for more, ((data, anchors), delta) in zip(left, chain, strict=True)
-        ]
-
-    def _select(
-        self, selection: Selection, codec: str, confidence: bool, runs: Sequence[Denoised]
-    ) -> list[PipelineResult]:
-        """The results of runs; with nothing to send one has no anchors, several raise NothingToSendError."""
+        if job.watched:
+            job.deliver(CanvasStep(run))
+            if not last:
+                return
         try:
-            return self.pipeline.select([""] * len(runs), runs, selection, codec, confidence=confidence)
-        except NothingToSendError:
-            if len(runs) > 1:
-                raise
-            # Not an error: without anchors the device decodes the whole response by itself.
-            none = runs[0].anchors({}, self.pipeline.form.contract, None)
-            return [PipelineResult("", runs[0], none, None)]
-
-
-def _one_payload(anchors: AnchorSet, written: PayloadWriter, base: Base | None) -> tuple[Base, bool]:
-    """A payload of the anchors, and whether it adds to the base."""
-    if base is not None:
-        # Refused where an anchor that was sent has changed since.
-        with suppress(PayloadError):
-            return Base(written(anchors, base), anchors), True
-    return Base(written(anchors, None), anchors), False
+            served = payloads_of(self.pipeline, job, run, last)
+        except Exception as error:
+            if isinstance(error, CloudError | EdgeError | PayloadError):
+                self._end(job, refused(error))
+            else:
+                log.error("a payload could not be made", exc_info=error)
+                self._end(job, internal(error))
+            return
+        for each in served:
+            if each.last:
+                self._end(job, each)
+            elif not job.cancelled:
+                job.deliver(each)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -75,7 +75,7 @@ class LocalBackend:
             steps=self.config.run_steps,
             prompt_tokens=self._context - self._min_canvas,
             selections=(default, *(how for how in usable if how != default)),
-            codecs=CODECS if self.pipeline.predictive_model is not None else CODECS[:1],
+            codecs=CODECS if self.pipeline.edge is not None else CODECS[:1],
             budget=self.pipeline.scorer is not None,
             orders=ORDERS,
             stops=tuple(STOPS),

@@ -41,7 +41,7 @@ def influences(case: RunCase, anchors: AnchorSet) -> dict[int, int]:
 
 def measure(case: RunCase) -> dict[str, Any]:
     at = case.situation(ORDER, case.lab.paper_steps[0])
-    (selected,) = select([at.early], case.contract, Selection(EDGE_AWARE, CONFIG), at.scorer)
+    selected = select(at.early, case.contract, Selection(EDGE_AWARE, CONFIG), at.scorer)
     walk = selected.walk
     if walk is None or not len(selected.anchors):
         return {"answers": [], "items": []}

@@ -16,10 +16,10 @@ from cloud_anchor.selection.edge_aware import (
     by_gain,
     edge_aware,
     largest_count,
-    verify_drafts,
+    verify_draft,
     within_bytes,
 )
-from cloud_anchor.selection.scorer import EngineScorer
+from cloud_anchor.selection.scorer import Scorer
 from payload import AnchorSet, Base, Shared, decode, encode
 from tests.cloud_anchor.selection.test_edge_aware import (
     CONTRACT,
@@ -50,8 +50,8 @@ def read(chain: list[tuple[Base, bool]], before: Base | None = None) -> list[Anc
 
 
 def check_chain(run: Denoised, config: EdgeAwareConfig, budget: int) -> list[AnchorSet]:
-    scorer = EngineScorer(HashEngine(), EOS)
-    (walk,) = verify_drafts(scorer, [run], CONTRACT, config)
+    scorer = Scorer(HashEngine(), EOS)
+    walk = verify_draft(scorer, run, CONTRACT, config)
     try:
         chain = chain_within_bytes(scorer, run, walk, CONTRACT, config, budget, written, payloads=64)
     except RequestError:
@@ -76,8 +76,8 @@ def test_a_chain_gives_the_whole_selection_in_payloads_of_the_budget(
 
 
 def test_the_first_payload_is_the_one_of_the_budget_alone_where_its_tokens_stay() -> None:
-    scorer, run = EngineScorer(HashEngine(), EOS), RUN
-    (walk,) = verify_drafts(scorer, [run], CONTRACT, CONFIG)
+    scorer, run = Scorer(HashEngine(), EOS), RUN
+    walk = verify_draft(scorer, run, CONTRACT, CONFIG)
     same = []
     for budget in range(12, 28, 2):
         ((_, first), _), *_ = chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, budget, written)
@@ -90,8 +90,8 @@ def test_the_first_payload_is_the_one_of_the_budget_alone_where_its_tokens_stay(
 
 
 def test_the_largest_gains_come_first() -> None:
-    scorer, run = EngineScorer(HashEngine(), EOS), RUN
-    (walk,) = verify_drafts(scorer, [run], CONTRACT, CONFIG)
+    scorer, run = Scorer(HashEngine(), EOS), RUN
+    walk = verify_draft(scorer, run, CONTRACT, CONFIG)
     sets = read(chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, 12, written, payloads=64))
     assert len(sets) > 3
     left = [p for p in by_gain(walk) if p not in sets[0].positions]
@@ -103,8 +103,8 @@ def test_the_largest_gains_come_first() -> None:
 
 
 def test_what_fits_is_one_payload() -> None:
-    scorer, run = EngineScorer(HashEngine(), EOS), RUN
-    (walk,) = verify_drafts(scorer, [run], CONTRACT, CONFIG)
+    scorer, run = Scorer(HashEngine(), EOS), RUN
+    walk = verify_draft(scorer, run, CONTRACT, CONFIG)
     whole = edge_aware(run, walk, CONTRACT)
     chain = chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, 1000, written)
     assert chain == [(Base(written(whole, None), whole), False)]
@@ -114,8 +114,8 @@ def test_what_fits_is_one_payload() -> None:
 
 
 def test_a_chain_goes_on_from_a_payload_of_fewer_anchors_and_not_from_a_contradicted_one() -> None:
-    scorer, run = EngineScorer(HashEngine(), EOS), RUN
-    (walk,) = verify_drafts(scorer, [run], CONTRACT, CONFIG)
+    scorer, run = Scorer(HashEngine(), EOS), RUN
+    walk = verify_draft(scorer, run, CONTRACT, CONFIG)
     first = by_gain(walk)[0]
     before = AnchorSet.of({first: walk.text[first]}, run.canvas, CONTRACT, len(walk.text))
     base = Base(written(before, None), before)
@@ -130,8 +130,8 @@ def test_a_chain_goes_on_from_a_payload_of_fewer_anchors_and_not_from_a_contradi
 
 
 def test_a_chain_has_no_more_payloads_than_allowed_and_no_impossible_budget() -> None:
-    scorer, run = EngineScorer(HashEngine(), EOS), RUN
-    (walk,) = verify_drafts(scorer, [run], CONTRACT, CONFIG)
+    scorer, run = Scorer(HashEngine(), EOS), RUN
+    walk = verify_draft(scorer, run, CONTRACT, CONFIG)
     assert len(chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, 12, written, payloads=2)) == 2
     with pytest.raises(RequestError, match="payload without anchors"):
         chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, 3, written)

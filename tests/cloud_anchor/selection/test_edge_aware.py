@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,15 +16,14 @@ from cloud_anchor.selection.edge_aware import (
     EdgeAwareConfig,
     EdgeWalk,
     edge_aware,
-    verify_drafts,
+    verify_draft,
     within_bytes,
 )
-from cloud_anchor.selection.scorer import EngineScorer, Span, TorchScorer
+from cloud_anchor.selection.scorer import Scorer, Span
 from edge_runtime.decode.forced import fill
 from edge_runtime.engine.base import BaseEngine, Logits
 from edge_runtime.errors import EngineError
 from payload import AnchorSet, Contract
-from tests.checkpoints import write_tiny_qwen
 
 WORDS = 12
 CONTRACT = Contract(
@@ -100,7 +97,7 @@ def test_the_device_writes_the_intended_text(
     run: Denoised, threshold: float, guard: float, max_passes: int
 ) -> None:
     config = EdgeAwareConfig(threshold, guard, max_passes)
-    (found,) = verify_drafts(EngineScorer(HashEngine(), EOS), [run], CONTRACT, config)
+    found = verify_draft(Scorer(HashEngine(), EOS), run, CONTRACT, config)
     anchors = edge_aware(run, found, CONTRACT)
     assert found.passes <= max_passes
     bound = [p for p in range(run.predicted_length) if run.confidence[p] >= threshold]
@@ -116,7 +113,7 @@ def test_the_device_writes_the_intended_text(
 @given(drafts(), st.sampled_from([0.0, 0.3, 0.9]))
 def test_every_token_sent_is_needed(run: Denoised, threshold: float) -> None:
     config = EdgeAwareConfig(threshold, 0.0, 100)
-    (found,) = verify_drafts(EngineScorer(HashEngine(), EOS), [run], CONTRACT, config)
+    found = verify_draft(Scorer(HashEngine(), EOS), run, CONTRACT, config)
     anchors = edge_aware(run, found, CONTRACT)
     for position in found.sent:
         fewer = keep(anchors, set(found.sent) - {position})
@@ -126,7 +123,7 @@ def test_every_token_sent_is_needed(run: Denoised, threshold: float) -> None:
 @settings(deadline=None, max_examples=25)
 @given(drafts())
 def test_with_enough_passes_free_positions_are_the_edge_models_own(run: Denoised) -> None:
-    (found,) = verify_drafts(EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(0.5, 0.0, 100))
+    found = verify_draft(Scorer(HashEngine(), EOS), run, CONTRACT, EdgeAwareConfig(0.5, 0.0, 100))
     own = HashEngine()
     for position in found.sent:
         if run.confidence[position] < 0.5:  # a special token, which no answer has
@@ -141,20 +138,20 @@ def test_with_enough_passes_free_positions_are_the_edge_models_own(run: Denoised
 
 def test_all_binding_is_one_pass_and_the_draft_itself() -> None:
     run = draft([3, 1, 4, 1, 5, 9, 2, 6], [0.1] * 8)
-    (found,) = verify_drafts(EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(0.0, 0.0))
+    found = verify_draft(Scorer(HashEngine(), EOS), run, CONTRACT, EdgeAwareConfig(0.0, 0.0))
     assert (found.passes, found.text) == (1, run.predicted_answer)
     assert found.tokens == len(run.prompt_ids) + 7, "the last token predicts nothing that is wanted"
 
 
 def test_a_second_pass_reads_only_what_a_change_touches() -> None:
     engine = HashEngine()
-    scorer = EngineScorer(engine, EOS)
+    scorer = Scorer(engine, EOS)
     prompt, text = [1, 2, 3], [3, 1, 4, 1, 5, 9, 2, 6]
-    (whole,) = scorer.score([Span(prompt, text)])
+    whole = scorer.score(Span(prompt, text))
     changed = [*text[:5], 0, *text[6:]]
-    (rest,) = scorer.score([Span(prompt, changed, 6)])
+    rest = scorer.score(Span(prompt, changed, 6))
     assert rest.tokens == 2, "the changed token and the one after it"
-    (again,) = EngineScorer(HashEngine(), EOS).score([Span(prompt, changed)])
+    again = Scorer(HashEngine(), EOS).score(Span(prompt, changed))
     for name in ("greedy", "margin", "logprob", "best"):
         np.testing.assert_array_equal(getattr(rest, name), getattr(again, name)[6:])
         np.testing.assert_array_equal(getattr(whole, name)[:6][:5], getattr(again, name)[:5])
@@ -162,8 +159,8 @@ def test_a_second_pass_reads_only_what_a_change_touches() -> None:
 
 def test_gains_are_what_the_edge_model_lacks() -> None:
     run = draft([3, 1, 4, 1, 5], [0.9] * 5)
-    (found,) = verify_drafts(EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(0.0, 0.0))
-    (reading,) = EngineScorer(HashEngine(), EOS).score([Span(run.prompt_ids, found.text)])
+    found = verify_draft(Scorer(HashEngine(), EOS), run, CONTRACT, EdgeAwareConfig(0.0, 0.0))
+    reading = Scorer(HashEngine(), EOS).score(Span(run.prompt_ids, found.text))
     for position in found.sent:
         expected = 0.9 * (np.log(0.9) - reading.logprob[position])
         assert found.gains[position] == pytest.approx(expected, rel=1e-5)
@@ -174,8 +171,8 @@ def test_gains_are_what_the_edge_model_lacks() -> None:
 def test_a_byte_budget_holds_and_the_text_is_what_the_device_writes(
     run: Denoised, budget: int, guard: float
 ) -> None:
-    scorer, config = EngineScorer(HashEngine(), EOS), EdgeAwareConfig(0.0, guard)
-    (found,) = verify_drafts(scorer, [run], CONTRACT, config)
+    scorer, config = Scorer(HashEngine(), EOS), EdgeAwareConfig(0.0, guard)
+    found = verify_draft(scorer, run, CONTRACT, config)
 
     def size(anchors: AnchorSet) -> int:
         return 5 + sum(1 + (token > 5) for token in anchors.ids)  # as a codec's, not the same for all
@@ -183,7 +180,7 @@ def test_a_byte_budget_holds_and_the_text_is_what_the_device_writes(
     def size_of(walk: EdgeWalk) -> int:
         return size(edge_aware(run, walk, CONTRACT))
 
-    (bare,) = verify_drafts(scorer, [run], CONTRACT, config, only=())
+    bare = verify_draft(scorer, run, CONTRACT, config, only=())
     assert filled(edge_aware(run, bare, CONTRACT), run.prompt_ids) == bare.text
     refusal = ""
     try:
@@ -213,8 +210,8 @@ def test_a_byte_budget_keeps_the_largest_gains() -> None:
             return logits
 
     run = draft([3, 1, 4, 1, 5, 9, 2, 6], [0.9, 0.2, 0.5, 0.95, 0.3, 0.7, 0.1, 0.8])
-    scorer, config = EngineScorer(Plain(), EOS), EdgeAwareConfig(0.0, 0.0)
-    (found,) = verify_drafts(scorer, [run], CONTRACT, config)
+    scorer, config = Scorer(Plain(), EOS), EdgeAwareConfig(0.0, 0.0)
+    found = verify_draft(scorer, run, CONTRACT, config)
     best = sorted(found.sent, key=lambda p: -found.gains[p])
     for count in range(len(best) + 1):
         kept = within_bytes(scorer, run, found, CONTRACT, config, count, len)
@@ -223,11 +220,11 @@ def test_a_byte_budget_keeps_the_largest_gains() -> None:
 
 
 def test_an_empty_draft_has_an_empty_walk() -> None:
-    scorer = EngineScorer(HashEngine(), EOS)
+    scorer = Scorer(HashEngine(), EOS)
     runs = [draft([], []), draft([3, 1, 4], [0.1] * 3)]
-    empty, other = verify_drafts(scorer, runs, CONTRACT)
+    empty, other = (verify_draft(scorer, run, CONTRACT) for run in runs)
     assert empty == EdgeWalk([], [], {}, 0, 0)
-    assert other == verify_drafts(EngineScorer(HashEngine(), EOS), runs[1:], CONTRACT)[0]
+    assert other == verify_draft(Scorer(HashEngine(), EOS), runs[1], CONTRACT)
 
 
 @pytest.mark.parametrize("options", [(-0.1, 0.0, 1), (1.1, 0.0, 1), (0.5, -1.0, 1), (0.5, 0.0, 0)])
@@ -242,45 +239,4 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
             return np.full(self.vocab, np.nan, np.float32)
 
     with pytest.raises(EngineError, match="not finite"):
-        EngineScorer(Broken(), EOS).score([Span([1], [2, 3])])
-
-
-class TorchEngine(BaseEngine):
-    """A checkpoint without a cache, row by row: slow and plain."""
-
-    def __init__(self, folder: Path) -> None:
-        from transformers import Qwen2ForCausalLM
-
-        self.net = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        super().__init__(context=512, vocab=self.net.config.vocab_size)
-
-    @torch.no_grad()
-    def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
-        logits = self.net(torch.tensor([[*self.tokens, *ids]])).logits[0].float().numpy()
-        return np.stack([logits[self.length + row] for row in rows])
-
-
-def test_reading_in_batches_is_reading_one_by_one(tmp_path: Path) -> None:
-    folder = write_tiny_qwen(tmp_path / "edge")
-    eos = frozenset({300, 302})
-    together, single = TorchScorer.load(folder, eos, "cpu"), EngineScorer(TorchEngine(folder), eos)
-    random = np.random.default_rng(0)
-    spans = [
-        Span(random.integers(0, 300, p).tolist(), random.integers(0, 300, n).tolist(), start)
-        for p, n, start in [(4, 9, 0), (11, 3, 2), (1, 20, 7), (6, 1, 0)]
-    ]
-    for first, second in zip(together.score(spans), single.score(spans), strict=True):
-        assert first.greedy.tolist() == second.greedy.tolist()
-        for name in ("margin", "logprob", "best"):
-            np.testing.assert_allclose(getattr(first, name), getattr(second, name), atol=2e-4)
-        assert not set(first.greedy.tolist()) & eos
-    runs = [draft(list(p.text), [0.2, 0.8] * 10, prompt=p.prompt) for p in spans]
-    contract = Contract(
-        300, "0" * 64, {"<|endoftext|>": 300, "<|im_start|>": 301, "<|im_end|>": 302}, "1" * 64
-    )
-    config = EdgeAwareConfig(0.5, 0.01, 5)
-    one, other = (
-        verify_drafts(together, runs, contract, config),
-        verify_drafts(single, runs, contract, config),
-    )
-    assert [(w.text, w.sent, w.passes) for w in one] == [(w.text, w.sent, w.passes) for w in other]
+        Scorer(Broken(), EOS).score(Span([1], [2, 3]))

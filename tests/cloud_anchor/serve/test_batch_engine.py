@@ -17,8 +17,6 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.sampler import denoise
-from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-from cloud_anchor.selection.scorer import Scorer, Span, SpanScores
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.batching.backend import AnchorRequest
 from cloud_anchor.serve.batching.engine import BatchEngine
@@ -417,52 +415,6 @@ def test_a_job_admitted_while_the_last_one_is_dropped_is_finished_by_close(pipel
     closing.join(30)
     assert not closing.is_alive()
     assert admitted[0].ready().last
-
-
-class CountingScorer:
-    """Scores as another scorer does, many spans at once; waits before the first call, and keeps all sizes."""
-
-    together, context = 8, None
-
-    def __init__(self, scorer: Scorer) -> None:
-        self.scorer = scorer
-        self.open = threading.Event()
-        self.sizes: list[int] = []
-        self.error: Exception | None = None
-
-    def score(self, spans: Sequence[Span]) -> list[SpanScores]:
-        self.sizes.append(len(spans))
-        assert self.open.wait(30)
-        if self.error is not None and len(spans) > 1:
-            raise self.error
-        return self.scorer.score(spans)
-
-
-@pytest.mark.parametrize(("error", "sizes"), [(None, [1, 2]), (ValueError("one of both"), [1, 2, 1, 1])])
-def test_runs_that_wait_for_their_selection_are_scored_together(
-    pipeline: Pipeline, error: Exception | None, sizes: list[int]
-) -> None:
-    assert pipeline.scorer is not None
-    scorer = CountingScorer(pipeline.scorer)
-    scorer.error = error
-    batched = Pipeline(pipeline.model, pipeline.form, scorer)
-    engine = BatchEngine(batched, Limits(batch=4, queue=4, deadline=60))
-    engine.start()
-    one_pass = Selection("edge-aware", EdgeAwareConfig(threshold=0.0))
-    selections = [one_pass] * 3 + [Selection("paper")]
-    asked = [Submitted(engine, PROMPTS[0], selection=selections[0])]
-    until(lambda: scorer.sizes == [1])
-    asked += [
-        Submitted(engine, prompt, selection=selection)
-        for prompt, selection in zip(PROMPTS[1:], selections[1:], strict=True)
-    ]
-    until(lambda: engine._finished.qsize() == 3)
-    scorer.open.set()
-    for one, prompt, selection in zip(asked, PROMPTS, selections, strict=True):
-        (expected,) = pipeline.make([prompt], replace(PLAN, steps=3, commit="quota"), selection)
-        assert one.ready().data == pipeline.payload(expected)
-    engine.close()
-    assert scorer.sizes == sizes
 
 
 def test_a_run_without_commits_sends_no_anchors(engine: BatchEngine, pipeline: Pipeline) -> None:

@@ -2,19 +2,13 @@
 // Responsible for what is on the screen. Not responsible for anything that is computed.
 
 const COLUMNS = {
-  "edge-aware": {
-    title: "Edge-aware",
-    what: "Sends what the cloud predicts and the device would not write by itself.",
-  },
-  paper: {
-    title: "The paper's selection",
-    what: "Sends every token that the cloud has committed so far.",
-  },
+  "edge-aware": { title: "Edge-aware", what: "Sends what the cloud predicts and the device would not write by itself." },
+  paper: { title: "The paper's selection", what: "Sends every token that the cloud has committed so far." },
   given: { title: "Your payload", what: "The device's answer around the bytes that you gave." },
   alone: { title: "The device alone", what: "Receives nothing." },
 };
 const FACTS = "facts"; // the name under which they are kept for a visit without a network
-const MAX_FILE = 1 << 20; // bytes of a dropped file; no payload has so many
+const MAX_FILE = 1 << 20; // bytes of a file; no payload has so many
 const DOUBT = "one minus the cloud's mean probability of the tokens it has sent";
 const ALONE = 128; // most tokens of the device's own answer
 const PAUSES = { step: 420, payload: 350, sent: 350, token: 24, reasons: 500 }; // ms, at speed "to read along"
@@ -23,7 +17,6 @@ const $ = (id) => document.getElementById(id);
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 let views = new Map();
-let recorded = [];
 let running = null; // AbortController of the question being answered
 let facts = {}; // what the service said of itself, now or on the last visit
 let device = null; // the device's model, once it is in this tab
@@ -32,17 +25,13 @@ let broken = false; // it could not be loaded
 // ---------------------------------------------------------------- one column
 
 class Column {
-  constructor(name, plan) {
+  constructor(name, plan, signal) {
     const node = $("column").content.firstElementChild.cloneNode(true);
-    this.name = name;
-    this.plan = plan;
-    this.node = node;
+    Object.assign(this, { plan, node, signal });
     this.part = (selector) => node.querySelector(selector);
     this.steps = [];
     this.sent = new Map();
-    this.words = [];
-    this.queue = [];
-    this.wake = null;
+    this.shown = Promise.resolve();
     node.dataset.column = name;
     this.part("h2").textContent = COLUMNS[name]?.title ?? name;
     this.part(".what").textContent = COLUMNS[name]?.what ?? "";
@@ -55,7 +44,8 @@ class Column {
       for (const part of ["sent", "payload"]) this.part(`.${part}-part`).remove();
       this.part(".cloud-part").replaceWith($("legend").content.cloneNode(true));
     } else {
-      this.masked(plan.canvas);
+      this.part(".canvas").replaceChildren(...masked(plan.canvas));
+      this.part(".progress").textContent = `${plan.canvas} masked positions`;
       this.part(".scrub").addEventListener("input", (event) => this.draw(this.steps[event.target.value - 1]));
     }
     this.part(".text").classList.add("running");
@@ -63,35 +53,24 @@ class Column {
 
   figure(name, value) {
     if (!this.figures[name]) {
-      const [box, label, figure] = ["div", "dt", "dd"].map((tag) => document.createElement(tag));
-      label.textContent = name;
-      box.append(label, figure);
+      const box = element("div");
+      box.append(element("dt", "", name), (this.figures[name] = element("dd")));
       this.part(".figures").append(box);
-      this.figures[name] = figure;
     }
     this.figures[name].textContent = value;
     return this.figures[name];
-  }
-
-  masked(count) {
-    this.part(".canvas").replaceChildren(...Array.from({ length: count }, () => cell("masked", "")));
-    this.part(".progress").textContent = `${count} masked positions`;
   }
 
   draw(step) {
     const cells = step.tokens.map(([text, sure, when], position) => {
       const sent = step === this.steps.at(-1) && this.plan.aligned && this.sent.has(position);
       const kind = sent ? "sent" : when ? "committed" : "predicted";
-      const made = cell(kind, text);
-      if (when === step.step && !sent) made.classList.add("fresh");
+      const how = when ? `committed in step ${when}` : `predicted with probability ${sure.toFixed(2)}`;
+      const made = cell(when === step.step && !sent ? `${kind} fresh` : kind, text, `position ${position}, ${how}`);
       made.style.setProperty("--sure", sure);
-      made.title = when
-        ? `position ${position}, committed in step ${when}`
-        : `position ${position}, predicted with probability ${sure.toFixed(2)}`;
       return made;
     });
-    const rest = Array.from({ length: Math.max(0, step.canvas - cells.length) }, () => cell("masked", ""));
-    this.part(".canvas").replaceChildren(...cells, ...rest);
+    this.part(".canvas").replaceChildren(...cells, ...masked(step.canvas - cells.length));
     this.part(".progress").textContent =
       `step ${step.step} of ${step.total_steps} · ${step.committed} of ${step.canvas} committed`;
     this.figure("cloud steps", step.step);
@@ -99,10 +78,6 @@ class Column {
     scrub.max = this.steps.length;
     scrub.value = this.steps.indexOf(step) + 1;
     scrub.hidden = this.steps.length < 2;
-  }
-
-  show(name, data) {
-    this[`on_${name}`]?.(data);
   }
 
   on_step(data) {
@@ -128,16 +103,13 @@ class Column {
     this.part(".anchors").replaceChildren(
       ...data.sent.map(([position, text]) => {
         this.sent.set(position, text);
-        const item = document.createElement("li");
-        const token = document.createElement("b");
-        token.textContent = visible(text);
+        const item = element("li", "", "", `position ${position}`);
         item.dataset.position = position;
-        item.title = `position ${position}`;
-        item.append(token, document.createElement("small"));
+        item.append(element("b", "", visible(text)), element("small"));
         return item;
       }),
     );
-    if (!data.sent.length) this.part(".anchors").append(paragraph("none", "nothing: the device needs no help"));
+    if (!data.sent.length) this.part(".anchors").append(element("p", "none", "nothing: the device needs no help"));
     if (this.steps.length) this.draw(this.steps.at(-1));
   }
 
@@ -146,20 +118,14 @@ class Column {
     for (const [position, text, equal, margin] of data.reasons) {
       const item = this.part(`.anchors li[data-position="${position}"]`);
       if (!item) continue;
-      const reason = document.createElement(equal ? "small" : "s");
+      const unsure = margin < this.plan.guard;
       same += equal;
-      if (equal) {
-        const unsure = margin < this.plan.guard;
-        reason.textContent = unsure ? "unsure" : "same";
-        item.classList.toggle("same", !unsure);
-        item.title += unsure
-          ? `: the device would write the same, by a margin of ${margin} only`
-          : ": the device would have written the same";
-      } else {
-        reason.textContent = visible(text);
-        item.title += `: the device would have written ${JSON.stringify(text)}`;
-      }
-      item.lastElementChild.replaceWith(reason);
+      item.classList.toggle("same", equal && !unsure);
+      const word = !equal ? element("s", "", visible(text)) : element("small", "", unsure ? "unsure" : "same");
+      item.lastElementChild.replaceWith(word);
+      if (!equal) item.title += `: the device would have written ${JSON.stringify(text)}`;
+      else if (!unsure) item.title += ": the device would have written the same";
+      else item.title += `: the device would write the same, by a margin of ${margin} only`;
     }
     const other = data.reasons.length - same;
     this.part(".why").textContent = `${other} of ${data.reasons.length} are not what the device would have written`;
@@ -167,12 +133,8 @@ class Column {
 
   on_token(data) {
     if (!data.text) return;
-    this.words.push({ text: data.text, anchor: data.anchor });
-    const token = document.createElement("span");
-    token.className = data.anchor ? "anchor" : "fill";
-    token.textContent = data.text;
-    token.title = `position ${data.position}, from the ${data.anchor ? "cloud" : "device"}`;
-    this.part(".text").append(token);
+    const title = `position ${data.position}, from the ${data.anchor ? "cloud" : "device"}`;
+    this.part(".text").append(element("span", data.anchor ? "anchor" : "fill", data.text, title));
   }
 
   on_end(data) {
@@ -182,98 +144,47 @@ class Column {
 
   on_error(data) {
     const fault = this.part(".fault");
-    fault.textContent = `Expected ${data.expected}, found ${data.found}. ${data.remedy}`;
+    fault.textContent = told(data);
     fault.hidden = false;
     this.part(".text").classList.remove("running");
   }
 
-  // Events wait here, so that each can be read before the next one.
+  // Shows an event once those before it have been there for as long as one needs to read them.
   push(name, data) {
-    this.queue.push([name, data]);
-    this.wake?.();
-  }
-
-  async play(signal) {
-    for (;;) {
-      while (!this.queue.length) {
-        if (signal.aborted) return;
-        await new Promise((resume) => (this.wake = resume));
-      }
-      if (signal.aborted) return; // what has not been shown by then is not shown
-      const [name, data] = this.queue.shift();
-      if (name === "close") return;
-      this.show(name, data);
+    this.shown = this.shown.then(async () => {
+      if (this.signal.aborted) return;
+      this[`on_${name}`]?.(data);
       const pause = (PAUSES[name] ?? 0) * (still.matches ? 0 : Number($("speed").value));
-      if (pause && !signal.aborted) await new Promise((resume) => setTimeout(resume, pause));
-    }
+      if (pause) await new Promise((resume) => setTimeout(resume, pause));
+    });
   }
 }
 
-function cell(kind, text) {
-  const made = document.createElement("i");
-  made.className = `cell ${kind}`;
-  made.textContent = visible(text);
-  return made;
+function element(tag, className = "", textContent = "", title = "") {
+  return Object.assign(document.createElement(tag), { className, textContent, title });
 }
 
-function paragraph(kind, text) {
-  const made = document.createElement("p");
-  made.className = kind;
-  made.textContent = text;
-  return made;
-}
+const cell = (kind, text = "", title = "") => element("i", `cell ${kind}`, visible(text), title);
+
+const masked = (count) => Array.from({ length: Math.max(0, count) }, () => cell("masked"));
 
 function visible(text) {
   return text.replaceAll("\n", "⏎").replace(/^ (?=.)/, "").replaceAll(" ", "\u00a0");
 }
 
-// ------------------------------------------------- words that the first column's text has not
-
+// Marks the tokens of words that the first column's text does not have.
 function mark(reference, column) {
-  const split = (view) => view.words.map((word) => word.text).join("").match(/\S+|\s+/g) ?? [];
-  const [one, other] = [split(reference), split(column)];
-  const kept = common(one, other);
-  const text = column.part(".text");
-  const spans = [...text.childNodes];
-  // Marks go around characters, since a word may be of several tokens.
-  let at = 0;
-  const marked = new Set();
-  other.forEach((word, index) => {
-    if (!kept.has(index) && /\S/.test(word)) for (let i = 0; i < word.length; i++) marked.add(at + i);
-    at += word.length;
-  });
-  at = 0;
-  for (const span of spans) {
-    const parts = [];
-    for (const character of span.textContent) {
-      const wrong = marked.has(at);
-      at += character.length;
-      if (!parts.length || parts.at(-1).wrong !== wrong) parts.push({ wrong, text: "" });
-      parts.at(-1).text += character;
+  const words = (view) => view.part(".text").textContent.matchAll(/\S+/g);
+  const known = new Set([...words(reference)].map(([word]) => word));
+  let end = 0;
+  const tokens = [...column.part(".text").children].map((span) => ({ span, end: (end += span.textContent.length) }));
+  for (const { 0: word, index } of words(column)) {
+    if (known.has(word)) continue;
+    for (const token of tokens) {
+      const begin = token.end - token.span.textContent.length;
+      if (begin < index + word.length && token.end > index) token.span.classList.add("other");
     }
-    span.replaceChildren(
-      ...parts.map((part) => {
-        if (!part.wrong) return document.createTextNode(part.text);
-        const made = document.createElement("u");
-        made.textContent = part.text;
-        return made;
-      }),
-    );
   }
-}
-
-// Indices of the second list's items in a longest common subsequence.
-function common(one, other) {
-  const rows = Array.from({ length: one.length + 1 }, () => new Uint16Array(other.length + 1));
-  for (let i = one.length - 1; i >= 0; i--)
-    for (let j = other.length - 1; j >= 0; j--)
-      rows[i][j] = one[i] === other[j] ? rows[i + 1][j + 1] + 1 : Math.max(rows[i + 1][j], rows[i][j + 1]);
-  const kept = new Set();
-  for (let i = 0, j = 0; i < one.length && j < other.length; )
-    if (one[i] === other[j]) (kept.add(j), i++, j++);
-    else if (rows[i + 1][j] >= rows[i][j + 1]) i++;
-    else j++;
-  return kept;
 }
 
 // ---------------------------------------------------------------- the service
@@ -283,10 +194,11 @@ function headers() {
   return key ? { Authorization: `Bearer ${key}` } : {};
 }
 
+const told = ({ expected, found, remedy }) => `Expected ${expected}, found ${found}. ${remedy}`;
+
 async function refusal(response) {
   try {
-    const { error } = await response.json();
-    return `Expected ${error.expected}, found ${error.found}. ${error.remedy}`;
+    return told((await response.json()).error);
   } catch {
     return `The service answered ${response.status}.`;
   }
@@ -391,10 +303,6 @@ async function* own(payload, signal) {
   yield ["done", {}];
 }
 
-async function* again() {
-  yield* recorded;
-}
-
 // ---------------------------------------------------------------- one question
 
 function say(text, wrong = false) {
@@ -402,73 +310,63 @@ function say(text, wrong = false) {
   $("status").classList.toggle("wrong", wrong);
 }
 
-// answered: by the service; its payloads go to the model in this tab, where there is one.
-async function run(source, { record = true, answered = true } = {}) {
+// Shows the events of a source; answered: by the service, whose payloads go to the model in this tab, if any.
+async function run(source, answered = true) {
   running?.abort();
   const control = (running = new AbortController());
   const { signal } = control;
-  const busy = (on) => {
-    $("go").disabled = on;
-    $("stop").hidden = !on;
-    $("replay").hidden = on || !recorded.length;
-    document.body.dataset.state = on ? "running" : "idle";
-  };
   busy(true);
-  say(record && answered ? "Asking …" : "");
-  if (record) recorded = [];
-  // Unless another question has taken its place.
-  const stopped = () => running === control && say("Stopped.");
+  say(answered ? "Asking …" : "");
   const began = performance.now();
-  let players = [];
   const writing = [];
   let alone = false; // the service cannot be reached, and the device can
   try {
-    let finished = false;
-    if (record && inTab() && !device) await openDevice();
-    const writes = record && answered && device && inTab();
-    if (!answered && record && !device) throw new Error("Expected the device's model in this tab, found none.");
+    if (inTab() && !device) await openDevice();
+    const writes = answered && device && inTab();
+    if (!answered && !device) throw new Error("Expected the device's model in this tab, found none.");
     const prompt = $("question").value;
     const write = async (column, hex, canvas) => {
-      for await (const [name, data] of written(column, prompt, hex ? bytesOf(hex) : null, canvas, signal)) {
-        recorded.push([name, data]);
+      for await (const [name, data] of written(column, prompt, hex ? bytesOf(hex) : null, canvas, signal))
         views.get(column)?.push(name, data);
-      }
     };
+    let finished = false;
     for await (const [name, data] of await source(signal, writes)) {
-      if (record) recorded.push([name, data]);
       if (writes && name === "payload") writing.push(write(data.column, data.hex));
       if (name === "plan") {
-        views = new Map(data.columns.map((column) => [column, new Column(column, data)]));
+        views = new Map(data.columns.map((column) => [column, new Column(column, data, signal)]));
         $("columns").replaceChildren(...[...views.values()].map((view) => view.node));
-        players = [...views.values()].map((view) => view.play(signal));
         say("");
         if (writes) writing.push(write("alone", null, data.canvas));
       } else if (data.column) views.get(data.column)?.push(name, data);
-      else if (name === "error") throw new Error(`Expected ${data.expected}, found ${data.found}. ${data.remedy}`);
+      else if (name === "error") throw new Error(told(data));
       finished ||= name === "done";
     }
     if (!finished) throw new Error("The service ended the answer before its end.");
     const seconds = (performance.now() - began) / 1000;
     await Promise.all(writing);
-    for (const view of views.values()) view.push("close");
-    await Promise.all(players);
-    if (signal.aborted) return stopped();
+    await Promise.all([...views.values()].map((view) => view.shown));
+    signal.throwIfAborted();
     const [first, ...others] = views.values();
     for (const other of others) mark(first, other);
-    if (record && answered) say(`The service took ${seconds.toFixed(1)} s for all three answers.`);
-    else if (record) say("Nothing was sent: this tab's model wrote all of it.");
+    if (answered) say(`The service took ${seconds.toFixed(1)} s for all three answers.`);
+    else say("Nothing was sent: this tab's model wrote all of it.");
   } catch (error) {
-    for (const view of views.values()) view.push("close");
-    if (error.name === "AbortError" || signal.aborted) stopped();
-    else if (error instanceof Unreachable && inTab()) alone = true;
-    else say(error instanceof TypeError ? "The service cannot be reached." : error.message, true);
+    alone = !signal.aborted && error instanceof Unreachable && inTab();
+    if (signal.aborted) running === control && say("Stopped."); // unless another question has taken its place
+    else if (!alone) say(error instanceof TypeError ? "The service cannot be reached." : error.message, true);
   } finally {
     if (running === control) {
       running = null;
       busy(false);
     }
   }
-  if (alone) await run((signal) => own(null, signal), { answered: false });
+  if (alone) await run((signal) => own(null, signal), false);
+}
+
+function busy(on) {
+  $("go").disabled = on;
+  $("stop").hidden = !on;
+  document.body.dataset.state = on ? "running" : "idle";
 }
 
 // ---------------------------------------------------------------- the form
@@ -485,10 +383,7 @@ function offer() {
   );
   $("examples").replaceChildren(
     ...facts.examples.map((text) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = text;
-      button.title = text;
+      const button = Object.assign(element("button", "", text, text), { type: "button" });
       button.addEventListener("click", () => {
         $("question").value = text;
         $("ask").requestSubmit();
@@ -535,27 +430,13 @@ $("question").addEventListener("keydown", (event) => {
   event.preventDefault();
   if (!$("go").disabled) $("ask").requestSubmit();
 });
-$("stop").addEventListener("click", () => {
-  running?.abort();
-  for (const view of views.values()) view.push("close");
-});
-$("replay").addEventListener("click", () => run(again, { record: false }));
-
-function read(payload) {
-  run((signal) => own(payload, signal), { answered: false });
-}
-$("read").addEventListener("click", () => {
-  try {
-    read(Uint8Array.from(atob($("pasted").value.trim()), (letter) => letter.charCodeAt(0)));
-  } catch {
-    say("Expected a payload in base64, found other characters. Paste it again.", true);
-  }
-});
-addEventListener("dragover", (event) => event.preventDefault());
-addEventListener("drop", async (event) => {
-  event.preventDefault();
-  const [file] = event.dataTransfer.files;
-  if (file && facts.device) read(new Uint8Array(await file.slice(0, MAX_FILE).arrayBuffer()));
+$("stop").addEventListener("click", () => running?.abort());
+$("payload").addEventListener("change", async () => {
+  const [file] = $("payload").files;
+  if (!file) return;
+  const payload = new Uint8Array(await file.slice(0, MAX_FILE).arrayBuffer());
+  $("payload").value = ""; // the same file may be chosen again
+  run((signal) => own(payload, signal), false);
 });
 $("key").addEventListener("change", greet);
 greet();

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import html.parser
 import itertools
 import json
@@ -385,7 +384,7 @@ def test_a_question_is_answered_three_ways(browser: Any, address: str, width: in
         )
         assert page.inner_text(f"[data-column={name}] .progress").startswith("step 1 of 128")
         assert (committed.count() < last) if name == "paper" else (committed.count() <= last)
-    marked = {name: page.locator(f"[data-column={name}] .text u").count() for name in COLUMNS}
+    marked = {name: page.locator(f"[data-column={name}] .text .other").count() for name in COLUMNS}
     assert marked[COLUMNS[0]] == 0 < min(marked["paper"], marked[ALONE])
     # Nothing is wider than the window, and a dark page is dark.
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -534,6 +533,9 @@ def test_without_a_network_the_tab_answers_alone_and_reads_payloads(browser: Any
     def text(name: str) -> str:
         return str(page.inner_text(f"[data-column={name}] .text"))
 
+    def file(data: bytes) -> dict[str, Any]:
+        return {"name": "answer.payload", "mimeType": "application/octet-stream", "buffer": data}
+
     def traces() -> int:
         return sum(url.endswith("/v1/trace") for url in asked)
 
@@ -562,22 +564,16 @@ def test_without_a_network_the_tab_answers_alone_and_reads_payloads(browser: Any
     count = traces()
     payload = bytes.fromhex(given)
     page.click("#own summary")
-    page.fill("#pasted", base64.b64encode(payload).decode())
-    page.click("#read")
+    page.set_input_files("#payload", file(payload))
     page.wait_for_selector("[data-column=given]")
     page.wait_for_selector(page_browser.DONE)
     assert (text("given"), text(ALONE)) == (online[COLUMNS[0]], online[ALONE])
     assert doubt.split("DOUBT")[-1].split()[0] in page.inner_text("[data-column=given] .figures")
-    drop = """([bytes]) => {
-        const data = new DataTransfer();
-        data.items.add(new File([Uint8Array.from(bytes)], "answer.payload"));
-        dispatchEvent(new DragEvent("drop", { dataTransfer: data, cancelable: true }));
-    }"""
-    page.evaluate(drop, [list(payload[:-1])])
+    page.set_input_files("#payload", file(payload[:-1]))
     page.wait_for_selector("[data-column=given] .fault:not([hidden])")
     assert page.inner_text("[data-column=given] .fault").startswith("Expected ")
     page.wait_for_selector(page_browser.DONE)
-    page.evaluate(drop, [list(payload)])
+    page.set_input_files("#payload", file(payload))
     page.wait_for_selector("[data-column=given]:not(:has(.fault:not([hidden])))")
     page.wait_for_selector(page_browser.DONE)
     assert text("given") == online[COLUMNS[0]]

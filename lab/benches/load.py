@@ -6,7 +6,7 @@ serves.
 
 First a closed loop measures the capacity: a number of clients, each of which sends its next request as soon
 as the last one is answered. Then come open loops at multiples of that rate, whatever the responses are, and
-with --stranger half of it, alone and beside a client that never asks twice alike and that asks long prompts.
+with --stranger half of it, alone and beside a client that asks long prompts.
 A request is lost if it gets no response; 503 is a response, and 504 that of one that was admitted too late.
 """
 
@@ -31,8 +31,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cloud_anchor.errors import CloudError, RequestError
-from cloud_anchor.sampling.config import ORDERS
-from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.serve.http.keys import VARIABLE
 from common.cli import CommandParser, option, run_command
 from common.files import write_whole
@@ -263,13 +261,11 @@ class LoadClient:
 
 
 class Stranger(LoadClient):
-    """Asks in ever another order with ever another stop, so that few requests fit in one batch; every fourth
-    prompt is long.
-    """
+    """Every fourth of its prompts is long."""
 
     def _fields(self) -> dict[str, Any]:
         prompt = " ".join([super()._fields()["prompt"]] * self._random.choice((1, 1, 1, LONG)))
-        return {"prompt": prompt, "order": self._random.choice(ORDERS), "stop": self._random.choice([*STOPS])}
+        return {"prompt": prompt}
 
 
 async def closed_loop(client: LoadClient, clients: int, seconds: float, memory: MemoryMonitor) -> LoadPhase:

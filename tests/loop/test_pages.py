@@ -177,12 +177,12 @@ def check_pip(arguments: list[str]) -> None:
 
 def check_curl(arguments: list[str]) -> None:
     """Its path is one of the service's or of the device's endpoint, and its body one that is taken there."""
-    from cloud_anchor.serve.http.schema import AnchorsBody, StreamBody
+    from cloud_anchor.serve.http.schema import AnchorsRequest, StreamRequest
     from edge_runtime.endpoint.chat_request import ChatRequest
 
     bodies: dict[str, Callable[[Any], object]] = {
-        "/v1/anchors": AnchorsBody.model_validate,
-        "/v1/anchors/stream": StreamBody.model_validate,
+        "/v1/anchors": AnchorsRequest.model_validate,
+        "/v1/anchors/stream": StreamRequest.model_validate,
         "/v1/chat/completions": ChatRequest.of,
     }
     address = next(each for each in arguments if "localhost" in each or "://" in each)

@@ -25,7 +25,7 @@ class AnchorRequest:
 
     fractions: shares of the planned steps in (0, 1], one payload after each. steps: a number
                of steps instead, for one payload.
-    order:     order of commits. stop: stopping rule. select: selection of anchors.
+    select:    selection of anchors.
     max_bytes: byte budget of a payload. codec: label of the codec of its body.
     chain:     what does not fit into one payload follows in further ones, each within max_bytes and adding to
                the one before (see `selection.chain`).
@@ -40,8 +40,6 @@ class AnchorRequest:
     messages: tuple[Message, ...]
     fractions: tuple[float, ...] = ()
     steps: int | None = None
-    order: str | None = None
-    stop: str | None = None
     select: str | None = None
     max_bytes: int | None = None
     chain: bool = False
@@ -75,8 +73,6 @@ class ServiceInfo:
     selections: tuple[str, ...]
     codecs: tuple[str, ...]
     budget: bool
-    orders: tuple[str, ...]
-    stops: tuple[str, ...]
     limits: Limits = field(default_factory=Limits)
 
 

@@ -28,7 +28,7 @@ from cloud_anchor.serve.batching.encoding import payloads_of
 from cloud_anchor.serve.batching.forecast import Forecast, Throughput
 from cloud_anchor.serve.batching.health import Health
 from cloud_anchor.serve.batching.jobs import CanvasStep, EngineLoad, Job, JobEvent
-from cloud_anchor.serve.batching.sharing import BATCHES, PLACES, Clients
+from cloud_anchor.serve.batching.sharing import PLACES, Clients
 from cloud_anchor.serve.errors import (
     internal,
     out_of_memory,
@@ -139,7 +139,6 @@ class BatchEngine:
             if own >= most // PLACES and self._clients.others(job.client, now):
                 expected = f"fewer than {most // PLACES} requests of a client while others ask"
                 raise overloaded(expected, f"{own} of them", max(before, default=0) / 2)
-            job.held = self._group_of(job) is None and self._has_its_share(job.client)
             self._require_time_for(job, before)
             self._jobs[job] = None
             self._waiting.append(job)
@@ -155,7 +154,7 @@ class BatchEngine:
             return
         *with_it, own = self._forecast.finish_times(jobs, self._batch, job)
         now = time.monotonic()
-        times = zip((other for other in jobs if not other.held), before, with_it, strict=True)
+        times = zip(jobs, before, with_it, strict=True)
         crowded = any(now + soon <= other.deadline < now + late for other, soon, late in times)
         if own > job.time_limit or crowded:
             expected = f"to be done within the request's {job.time_limit:g} s"
@@ -206,16 +205,11 @@ class BatchEngine:
             self._waiting.clear()
         free = self._batch - self._rows()
         keep: list[Job] = []
-        held: set[str] = set()
         for job in waiting:
             if self._dropped(job):
                 continue
-            group = self._group_of(job)
-            if job.client in held or (group is None and self._has_its_share(job.client)):
-                held.add(job.client)  # its later ones too, or its turn would never come
-                keep.append(job)
-            elif free >= min(job.rows, self._batch):
-                if self._joins(job, group or self._new_group(job)):
+            if free >= min(job.rows, self._batch):
+                if self._joins(job):
                     free -= job.rows
             else:
                 free = 0  # nobody behind it passes: it would wait for ever
@@ -225,13 +219,12 @@ class BatchEngine:
             if not len(group):
                 self._groups.remove(group)
         with self._changed:  # jobs may have been admitted since, just before it closes
-            for job in waiting:
-                job.held = job.client in held and job in keep
             self._waiting.extendleft(reversed(keep))
             return bool(self._groups or self._waiting or not self._closing)
 
-    def _joins(self, job: Job, group: ContinuousBatch[Job]) -> bool:
+    def _joins(self, job: Job) -> bool:
         """Puts a job into a batch; False where its options do not fit the model, which ends it alone."""
+        group = self._group_of(job) or self._new_group(job)
         try:
             group.join(job, job.prompt_ids, job.payload_steps, blocks=job.blocks)
         except Exception as error:
@@ -264,12 +257,6 @@ class BatchEngine:
         config = replace(job.config, steps=None)
         self._groups.append(ContinuousBatch(self.pipeline.model, config))
         return self._groups[-1]
-
-    def _has_its_share(self, client: str) -> bool:
-        """True where a client may not open another batch now: it has its share, and others ask."""
-        among = sum(any(job.client == client for job in group.names) for group in list(self._groups))
-        with self._changed:
-            return among >= BATCHES and self._clients.others(client, time.monotonic())
 
     def _round(self) -> None:
         """Run a step of every row."""

@@ -5,7 +5,7 @@ Responsible for both estimates and for the time that a queue takes by them. Not 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cache
 from heapq import heappop, heappush
@@ -143,13 +143,10 @@ def _share(usual: float, of: Sequence[MovingShare]) -> float:
 
 
 class Turn(NamedTuple):
-    """Steps that a job of a queue is expected to run, rows of the batch that it takes, and steps after it for
-    which they are not free.
-    """
+    """Steps that a job of a queue is expected to run, and rows of the batch that it takes."""
 
     steps: float
     rows: int = 1
-    kept: float = 0.0
 
 
 def finish_rounds(queue: Iterable[Turn], slots: int) -> list[float]:
@@ -160,7 +157,7 @@ def finish_rounds(queue: Iterable[Turn], slots: int) -> list[float]:
         *_, start = taken = [heappop(free) for _ in range(min(turn.rows, slots))]
         ends.append(start + turn.steps)
         for _ in taken:
-            heappush(free, ends[-1] + turn.kept)
+            heappush(free, ends[-1])
     return ends
 
 
@@ -186,25 +183,13 @@ class Forecast:
             self._steps[job.kind].add(done, ended=ended)
 
     def finish_times(self, jobs: Sequence[Job], slots: int, new: Job | None = None) -> list[float]:
-        """Seconds until each job is done that is not held, in their order, and `new` after them; that one if
-        it takes long.
+        """Seconds until each job is done, in their order, and `new` after them; that one if it takes long.
 
-        Those that are held run in the place of their client's others. No fewer rows than now are assumed to
-        run from now on, since others may come.
+        No fewer rows than now are assumed to run from now on, since others may come.
         """
-        known = list(zip(jobs, self._expected(jobs), strict=True))
-        running = Counter(job.client for job in jobs if not job.held)
-        after: defaultdict[str, float] = defaultdict(float)
-        for job, steps in known:
-            after[job.client] += steps * job.held
-        turns = [
-            Turn(steps, job.rows, after[job.client] / running[job.client])
-            for job, steps in known
-            if not job.held
-        ]
+        turns = [Turn(steps, job.rows) for job, steps in zip(jobs, self._expected(jobs), strict=True)]
         if new is not None:
-            waits = after[new.client] if new.held else 0.0
-            turns.append(Turn(waits + self._steps[new.kind].most(new.planned), new.rows))
+            turns.append(Turn(self._steps[new.kind].most(new.planned), new.rows))
         each = self._speed.seconds(min(slots, sum(turn.rows for turn in turns)))
         times = [rounds * each for rounds in finish_rounds(turns, slots)]
         return times if new is None else [*times[:-1], times[-1] * MARGIN]

@@ -73,7 +73,6 @@ class Job:
     chain:         instead of one payload of a step, a chain of them (see `selection.chain`).
     client:        who asked: a key's name or an address; empty for the service itself.
     rows:          of the batch, whose place it takes: more than one for a long prompt.
-    held:          it waits for its client's own batches to end (see `sharing`).
     blocks:        a payload is also encoded after a block that the model has finished (see `due`).
     watched:       the run after each of `payload_steps` is delivered, and a payload only after the last.
     written:       positions that were finished in the last payload of a block.
@@ -94,7 +93,6 @@ class Job:
     chain: ChainBytes | None = None
     client: str = ""
     rows: int = 1
-    held: bool = False
     blocks: bool = False
     watched: bool = False
     cancelled: bool = False

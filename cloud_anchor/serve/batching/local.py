@@ -17,8 +17,7 @@ from math import ceil
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.served import ServedModel
 from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.sampling.config import ORDERS, DenoiseConfig, steps_for
-from cloud_anchor.sampling.stops import STOPS
+from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS, Selection
 from cloud_anchor.serve.batching.asking import AskingEngine
 from cloud_anchor.serve.batching.backend import CODECS, AnchorRequest, ServiceInfo
@@ -77,8 +76,6 @@ class LocalBackend:
             selections=(default, *(how for how in usable if how != default)),
             codecs=CODECS if self.pipeline.edge is not None else CODECS[:1],
             budget=self.pipeline.scorer is not None,
-            orders=ORDERS,
-            stops=tuple(STOPS),
             limits=self.limits,
         )
 
@@ -239,8 +236,6 @@ class LocalBackend:
                 self.config,
                 canvas=min(self.config.canvas, self._context - len(ids)),
                 steps=payload_steps[-1],
-                order=request.order or self.config.order,
-                stop=request.stop or self.config.stop,
             )
             most = self.selection.max_bytes if request.max_bytes is None else request.max_bytes
             selection = Selection(

@@ -1,18 +1,12 @@
 """What one client may take of a service that others use at the same time.
 
-Responsible for the two bounds and for when they hold. Not responsible for who a client is.
-
-Requests of other options, or of another length, form batches of their own, and a step of each costs nearly as
-much as one of all rows together: a client that never asks twice alike would take the service from the others.
+Responsible for the bound and for when it holds. Not responsible for who a client is.
 """
 
 from __future__ import annotations
 
 RECENT = 30.0
 """Seconds for which a client that has asked counts as one of those who share the service."""
-
-BATCHES = 1
-"""Batches in which a client may have rows before it opens another, while others ask; further ones wait."""
 
 PLACES = 2
 """The part of all places, batch and queue, that a client may hold while others ask: one in so many."""

@@ -6,10 +6,7 @@ devices do with it (see `edge_runtime.bundle.install`).
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
 from fastapi.responses import FileResponse
 
 from cloud_anchor.serve.errors import ServiceError, encode_json
@@ -19,7 +16,6 @@ from cloud_anchor.serve.http.schema import BundleAnswer
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, FileRecord, file_record
 
 PATH = "/v1/bundle"
-_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})")
 
 
 def install_bundle(app: FastAPI, bundle: Bundle | None) -> None:
@@ -52,21 +48,10 @@ def install_bundle(app: FastAPI, bundle: Bundle | None) -> None:
     whole = {"description": "The file.", "content": content}
     part = {"description": "The part of it that the header Range asks for.", "content": content}
 
-    @app.get(
-        PATH + "/{name:path}",
-        response_class=Response,
-        responses={200: whole, 206: part, **errors, **error_responses(416)},
-    )
-    async def file(name: str, request: Request) -> Response:
+    @app.get(PATH + "/{name:path}", response_class=Response, responses={200: whole, 206: part, **errors})
+    async def file(name: str) -> Response:
         """A file of the bundle; with `Range: bytes=N-`, from byte N on."""
         if bundle is None or name not in records:
             raise missing(repr(name[:80]))
-        record, wanted = records[name], request.headers.get("range")
-        if wanted is not None:
-            match = _RANGE.fullmatch(wanted)
-            last = record.size - 1
-            if match is None or int(match[1]) > min(last, int(match[2] or last)):
-                expected = f"Range: bytes=N- with N below {record.size}"
-                raise ServiceError(416, "range_not_satisfiable", expected, repr(wanted[:80]), "Ask for less.")
-        path: Path = bundle.path / name
-        return FileResponse(path, media_type=BINARY, headers={"ETag": f'"{record.sha256}"'})
+        headers = {"ETag": f'"{records[name].sha256}"'}
+        return FileResponse(bundle.path / name, media_type=BINARY, headers=headers)

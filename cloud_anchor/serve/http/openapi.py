@@ -1,12 +1,11 @@
 """The OpenAPI description, corrected where FastAPI's own does not match the service.
 
-Responsible for the error responses of each path, the public names of schemas, and ranges that depend on the
-model being served. Not responsible for the schemas' fields.
+Responsible for the error responses of each path, and ranges that depend on the model being served. Not
+responsible for the schemas' fields.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from fastapi import FastAPI
@@ -27,7 +26,6 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
         409: "Another contract than the service's.",
         413: "A body or a prompt that is too long.",
         415: "Another content type than application/json.",
-        416: "A range outside of the file.",
         422: "A field that is missing, unknown or out of range.",
         500: "A fault of the service.",
         502: "The server of the model failed.",
@@ -40,10 +38,6 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 PAYLOAD_ERRORS = (400, 401, 404, 408, 409, 413, 415, 422, 500, 502, 503, 504)
 COMMON_ERRORS = (408, 413, 500)
 KEY = HTTPBearer(auto_error=False, description="An API key, where the service has any.")
-
-
-PUBLIC_NAMES = {"AnchorsBody": "AnchorsRequest", "StreamBody": "StreamRequest"}
-"""Names of schemas in the description, which clients are generated from, by class."""
 
 
 def install_openapi(app: FastAPI, backend: Backend, keyed: bool) -> None:
@@ -69,17 +63,7 @@ def install_openapi(app: FastAPI, backend: Backend, keyed: bool) -> None:
                     if path.startswith("/v1/"):
                         for operation in operations.values():
                             operation["security"] = [{"key": []}]
-            app.openapi_schema = _with_public_names(describe(schema, backend.info))
+            app.openapi_schema = describe(schema, backend.info)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
-
-
-def _with_public_names(schema: dict[str, Any]) -> dict[str, Any]:
-    text = json.dumps(schema)
-    for name, public in PUBLIC_NAMES.items():
-        text = text.replace(f'"#/components/schemas/{name}"', f'"#/components/schemas/{public}"')
-    result: dict[str, Any] = json.loads(text)
-    schemas = result["components"]["schemas"]
-    result["components"]["schemas"] = {PUBLIC_NAMES.get(name, name): schemas[name] for name in schemas}
-    return result

@@ -21,7 +21,7 @@ from cloud_anchor.serve.http.accounts import Account, account_of
 from cloud_anchor.serve.http.error_handlers import BINARY, JSON
 from cloud_anchor.serve.http.event_stream import EVENTS, encode_event, event_stream, while_present
 from cloud_anchor.serve.http.openapi import PAYLOAD_ERRORS, error_responses
-from cloud_anchor.serve.http.schema import EVENT_SCHEMA, AnchorsBody, StreamBody
+from cloud_anchor.serve.http.schema import EVENT_SCHEMA, AnchorsRequest, StreamRequest
 from cloud_anchor.serve.http.service import Service
 
 
@@ -43,7 +43,7 @@ def install_payloads(app: FastAPI, service: Service) -> None:
             **error_responses(*PAYLOAD_ERRORS),
         },
     )
-    async def anchors(request: Request, body: Annotated[AnchorsBody, Body()]) -> Response:
+    async def anchors(request: Request, body: Annotated[AnchorsRequest, Body()]) -> Response:
         """One payload for a prompt: the anchors after a share of the denoising steps."""
         account = account_of(request.scope)
         asked = _within_limits(body.to_request(), backend.info, account.client)
@@ -66,7 +66,7 @@ def install_payloads(app: FastAPI, service: Service) -> None:
             **error_responses(*PAYLOAD_ERRORS),
         },
     )
-    async def stream(request: Request, body: Annotated[StreamBody, Body()]) -> Response:
+    async def stream(request: Request, body: Annotated[StreamRequest, Body()]) -> Response:
         """A payload at the first share, then what later steps add to it, as server-sent events."""
         account = account_of(request.scope)
         asked = _within_limits(body.to_request(), backend.info, account.client)

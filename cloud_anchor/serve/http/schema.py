@@ -11,8 +11,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from cloud_anchor.sampling.config import ORDERS
-from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS
 from cloud_anchor.serve.batching.backend import CODECS, AnchorRequest, ServiceInfo
 from cloud_anchor.serve.settings import MIN_DEADLINE
@@ -63,14 +61,14 @@ class ChatMessage(_StrictModel):
     content: str
 
 
-def _config(title: str, shares: str) -> ConfigDict:
-    """title: of the schema. shares: the field that excludes steps."""
+def _config(shares: str) -> ConfigDict:
+    """shares: the field that excludes steps."""
     either: list[Any] = [{"required": ["prompt"]}, {"required": ["messages"]}]
     excluded: dict[str, Any] = {"required": [shares, "steps"]}
-    return ConfigDict(title=title, json_schema_extra={"oneOf": either, "not": excluded})
+    return ConfigDict(json_schema_extra={"oneOf": either, "not": excluded})
 
 
-_AS_THEY_ARE = "steps order stop select max_bytes codec model contract deadline".split()
+_AS_THEY_ARE = "steps select max_bytes codec model contract deadline".split()
 """Fields of the bodies that requests have as well."""
 
 
@@ -82,10 +80,6 @@ class _PromptFields(_StrictModel):
     )
     messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = _optional(
         description="A conversation up to the answer. Either this or prompt."
-    )
-    order: Literal[ORDERS] | None = _optional(description="Order of commits.")  # type: ignore[valid-type]
-    stop: Literal[tuple(STOPS)] | None = _optional(  # type: ignore[valid-type]
-        description="A rule that may end the run before its steps are done."
     )
     select: Literal[tuple(SELECTIONS)] | None = _optional(  # type: ignore[valid-type]
         description="Which tokens are sent: what is committed (paper), what is predicted (confidence), or "
@@ -142,10 +136,10 @@ class _PromptFields(_StrictModel):
         )
 
 
-class AnchorsBody(_PromptFields):
+class AnchorsRequest(_PromptFields):
     """One payload: after a share of the steps, or a number of them; at most so many bytes."""
 
-    model_config = _config("AnchorsRequest", "fraction")
+    model_config = _config("fraction")
 
     fraction: Share | None = _optional(description="Share of the planned steps to run.")
 
@@ -153,10 +147,10 @@ class AnchorsBody(_PromptFields):
         return self._request("fraction", None if self.fraction is None else [self.fraction])
 
 
-class StreamBody(_PromptFields):
+class StreamRequest(_PromptFields):
     """A payload, or a chain of them, after each of several shares of the steps."""
 
-    model_config = _config("StreamRequest", "fractions")
+    model_config = _config("fractions")
 
     fractions: Annotated[list[Share], Field(min_length=1)] | None = _optional(
         description=f"Shares of the steps, in any order; {', '.join(map(str, STREAM_FRACTIONS))} by default."
@@ -209,8 +203,6 @@ class ContractAnswer(BaseModel):
     prompt_tokens: int
     selections: list[str]
     codecs: list[str]
-    orders: list[str]
-    stops: list[str]
     deadline: float
     bundle: str | None = Field(description="Path of the bundle for its devices, where it gives one.")
 
@@ -260,7 +252,7 @@ def describe(schema: dict[str, Any], info: ServiceInfo) -> dict[str, Any]:
         without_walk["properties"] = {"select": {"enum": others}}
     else:
         without_walk["not"] = {"required": ["select"], "properties": {"select": {"enum": walking}}}
-    for body in (bodies["AnchorsBody"], bodies["StreamBody"]):
+    for body in (bodies["AnchorsRequest"], bodies["StreamRequest"]):
         fields = body["properties"]
         fields["select"]["enum"] = list(info.selections)
         fields["codec"]["enum"] = list(info.codecs)
@@ -271,5 +263,5 @@ def describe(schema: dict[str, Any], info: ServiceInfo) -> dict[str, Any]:
             body["not"] = {"anyOf": [body["not"], without_walk]}
         else:
             del fields["max_bytes"]
-    bodies["StreamBody"]["properties"]["fractions"]["maxItems"] = info.limits.payloads
+    bodies["StreamRequest"]["properties"]["fractions"]["maxItems"] = info.limits.payloads
     return schema

@@ -14,10 +14,6 @@ queue was full, and some were waiting at the end:
     CPU, 192 steps, bursts, 10 s  foresight         1,600      537        0    1,063
     GPU, 192 steps, bursts, 10 s  the service's     1,600      934        0      666
     GPU, 192 steps, bursts, 10 s  foresight         1,600      934        0      666
-
-Of 8 requests a second on the GPU 1,961 of 1,971 are answered. With 40 a second beside them of a client that
-never asks twice alike it is 1,339 of 1,955, and 492 of 1,994 where nothing bounds what a client may take (see
-`sharing`).
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count, pairwise
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -41,7 +37,6 @@ from cloud_anchor.serve.batching import jobs as jobs_module
 from cloud_anchor.serve.batching.engine import BatchEngine
 from cloud_anchor.serve.batching.forecast import BatchSpeed
 from cloud_anchor.serve.batching.jobs import Job
-from cloud_anchor.serve.batching.sharing import Clients
 from cloud_anchor.serve.errors import ServiceError, overloaded
 from cloud_anchor.serve.settings import Limits
 
@@ -119,17 +114,13 @@ class Outcome(NamedTuple):
 
 
 class Case(NamedTuple):
-    """Requests at random times, in groups of `burst`, from three clients that ask alike.
-
-    stranger: requests per second of a fourth one, which never asks twice alike.
-    """
+    """Requests at random times, in groups of `burst`, from three clients."""
 
     planned: int
     per_second: float
     deadline: float
     seconds: Callable[[int], float]
     burst: int = 1
-    stranger: float = 0.0
 
 
 Policy = Callable[[BatchEngine, Job, Sequence[float]], None]
@@ -140,13 +131,9 @@ def run(
     policy: Policy = BatchEngine._require_time_for,
     *,
     seed: int = 1,
-    shares: bool = True,
     seconds: float = 240,
 ) -> Outcome:
-    """Requests to a service that has run a batch; what the stranger asks does not count.
-
-    shares: what a client may take is bounded. seconds: for which they come.
-    """
+    """Requests to a service that has run a batch, for so many seconds."""
     dice, clock, found = random.Random(seed), Clock(), Counter[str]()
     with pytest.MonkeyPatch.context() as patch:
         for module in (engine_module, jobs_module):
@@ -154,8 +141,6 @@ def run(
         rows = partial(Rows, clock, case.seconds)
         patch.setattr(engine_module, "ContinuousBatch", lambda model, config: rows(config))
         patch.setattr(BatchEngine, "_require_time_for", policy)
-        if not shares:
-            patch.setattr(Clients, "others", lambda self, client, now: False)
         pipeline: Any = SimpleNamespace(scorer=None, model=None, translation=None)
         engine = BatchEngine(pipeline, Limits(batch=BATCH, queue=64, deadline=case.deadline))
 
@@ -169,8 +154,9 @@ def run(
         def late(event: Any) -> None:  # the only event of this engine, whose encoder does not run
             found["missed"] += 1
 
-        def ask(client: str, config: DenoiseConfig, late: Callable[[Any], None]) -> bool:
+        def ask() -> bool:
             prompt, plan = (dice.randint(8, 14),), (case.planned,)
+            client = f"device {dice.randint(1, 3)}"
             job = Job(prompt, config, plan, Selection("paper"), case.deadline, late, client=client)
             try:
                 engine.submit(job)
@@ -178,26 +164,21 @@ def run(
                 return False
             return True
 
-        due = strange = 0.0
-        others = count()
+        due = 0.0
         while clock.now < seconds:
             while due <= clock.now:
                 for _ in range(case.burst):
-                    admitted = ask(f"device {dice.randint(1, 3)}", config, late)
-                    found.update(asked=1, refused=not admitted)
+                    found.update(asked=1, refused=not ask())
                 due += dice.expovariate(case.per_second / case.burst)
-            while case.stranger and strange <= clock.now:
-                ask("stranger", replace(config, canvas=25 + next(others)), lambda event: None)
-                strange += dice.expovariate(case.stranger)
             if not engine._jobs:
-                clock.now = min(due, strange) if case.stranger else due
+                clock.now = due
                 continue
             engine._next_round()
             engine._round()
             while not engine._finished.empty():
                 finished = engine._finished.get_nowait()
                 assert finished is not None
-                found["answered"] += finished.job.client != "stranger"
+                found["answered"] += 1
                 engine._end(finished.job)
     return Outcome(**found)
 
@@ -266,17 +247,6 @@ def test_more_rows_are_never_faster_and_never_slower_than_one_after_another(
     each = [speed.seconds(rows) for rows in range(1, 9)]
     assert all(few <= more for few, more in pairwise(each))
     assert all(seconds <= rows * each[0] * (1 + 1e-9) for rows, seconds in enumerate(each, 1))
-
-
-STRANGER = Case(192, 8.0, 30, on_gpu, stranger=40.0)
-"""Nearly what the service can do, and five times that."""
-
-
-def test_a_client_that_never_asks_twice_alike_does_not_take_the_service_from_the_others() -> None:
-    taken, shared = run(STRANGER, shares=False, seconds=90), run(STRANGER, seconds=90)
-    assert taken.answered < 0.3 * taken.asked
-    assert shared.answered > 0.6 * shared.asked
-    assert shared.missed <= shared.answered / 100
 
 
 if __name__ == "__main__":

@@ -168,8 +168,8 @@ def seeds() -> list[bytes]:
     bodies: list[dict[str, Any]] = [
         {"prompt": "Who?", "fraction": 0.1, "max_bytes": 32, "select": "edge-aware", "codec": "compact"},
         {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}], "steps": 4},
-        {"prompt": "a", "fractions": [0.1, 0.5], "order": ORDERS[0], "confidence": True, "deadline": 5.0},
-        {"prompt": "a", "contract": contract().identity, "model": "model", "stop": next(iter(STOPS))},
+        {"prompt": "a", "fractions": [0.1, 0.5], "confidence": True, "deadline": 5.0},
+        {"prompt": "a", "contract": contract().identity, "model": "model"},
     ]
     whole = [
         f"{line} HTTP/1.1\r\nHost: a\r\n{more}\r\n".encode()

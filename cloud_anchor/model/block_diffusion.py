@@ -283,9 +283,6 @@ class BlockAnswers(RowAnswers[BlockRow]):
         left = max(1, self.config.total_steps - row.steps - firsts)
         return max(1, -(-(len(masked) - firsts) // left))
 
-    def ends_block(self, row: BlockRow) -> bool:
-        return row.ended
-
     def stopped(self, row: BlockRow) -> str | None:
         answer = row.tokens[row.prompt : row.prompt + self.config.canvas]
         open_ = answer.index(self.model.mask_id) if self.model.mask_id in answer else None

@@ -311,9 +311,6 @@ class GemmaAnswers(RowAnswers[GemmaRow]):
         after = Block(torch.where(accepted, tokens, noise), block.steps + 1, found, seen)
         return replace(row, steps=steps, block=after)
 
-    def ends_block(self, row: GemmaRow) -> bool:
-        return row.block is None and row.steps > 0
-
     def stopped(self, row: GemmaRow) -> str | None:
         if any(token in self.model.eos_ids for token in row.written.ids):
             return "complete"

@@ -26,13 +26,10 @@ class Snapshot(NamedTuple, Generic[Name]):
 
 @dataclass
 class _Row(Generic[Name]):
-    """A row of the batch: its name, the steps after which a snapshot is due, ascending, and whether one is
-    after each of its blocks.
-    """
+    """A row of the batch: its name, and the steps after which a snapshot is due, ascending."""
 
     name: Name
     marks: tuple[int, ...]
-    blocks: bool
 
 
 class ContinuousBatch(Generic[Name]):
@@ -54,22 +51,15 @@ class ContinuousBatch(Generic[Name]):
     def names(self) -> list[Name]:
         return [row.name for row in self._rows]
 
-    def join(
-        self,
-        name: Name,
-        prompt: Sequence[int],
-        marks: Sequence[int] = (),
-        *,
-        blocks: bool = False,
-    ) -> None:
+    def join(self, name: Name, prompt: Sequence[int], marks: Sequence[int] = ()) -> None:
         """Adds an answer to the next step.
 
         marks: steps after which a snapshot is returned, ascending; the answer leaves after the last. Default:
-        config.run_steps. blocks: also after every block that is finished, of a model that writes in blocks.
+        config.run_steps.
         """
         started = self.model.start([prompt], self.config)
         self._answers = started if self._answers is None else self._answers.join(started)
-        self._rows.append(_Row(name, tuple(marks) or (self.config.run_steps,), blocks))
+        self._rows.append(_Row(name, tuple(marks) or (self.config.run_steps,)))
 
     def leave(self, names: Iterable[Name]) -> None:
         """Removes answers before they are done."""
@@ -96,12 +86,8 @@ class ContinuousBatch(Generic[Name]):
             return []
         running.advance()
         done = running.done([row.marks[-1] for row in self._rows])
-        ended = running.block_ends()
-        marked = {
-            index: "steps"
-            for index, row in enumerate(self._rows)
-            if running.steps[index] in row.marks or (row.blocks and index in ended)
-        } | dict(done)
+        reached = (index for index, row in enumerate(self._rows) if running.steps[index] in row.marks)
+        marked = dict.fromkeys(reached, "steps") | dict(done)
         if not marked:
             return []
         answers = running.results(marked)

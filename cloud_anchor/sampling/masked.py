@@ -38,9 +38,6 @@ class MaskedAnswers:
     def advance(self) -> None:
         advance(self.model, self.state, self.config)
 
-    def block_ends(self) -> Sequence[int]:
-        return ()  # its blocks are no boundaries of what is known: predictions go beyond them
-
     def done(self, limits: Sequence[int]) -> Mapping[int, str]:
         state, config = self.state, self.config
         pairs = zip(state.steps, limits, strict=True)

@@ -33,9 +33,6 @@ class Answers(Protocol):
     def advance(self) -> None:
         """Runs one step of every row; where it fails, the rows stay as they were."""
 
-    def block_ends(self) -> Collection[int]:
-        """Rows of which the last step has finished a block; none of a model without blocks."""
-
     def done(self, limits: Sequence[int]) -> Mapping[int, str]:
         """Rows that are done, each with the reason (`Denoised.stopped_by`); limits: steps to run per row."""
 

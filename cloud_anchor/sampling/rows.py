@@ -6,7 +6,7 @@ Responsible for rows that join, leave and are done. Not responsible for what a r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -41,13 +41,6 @@ class RowAnswers(ABC, Generic[Row]):
     def stopped(self, row: Row) -> str | None:
         """The reason for which a row is done before its limit, if it is."""
         return None
-
-    def ends_block(self, row: Row) -> bool:
-        """True where a row's last step has finished a block."""
-        return False
-
-    def block_ends(self) -> Collection[int]:
-        return [at for at, row in enumerate(self.rows) if self.ends_block(row)]
 
     @property
     def steps(self) -> Sequence[int]:

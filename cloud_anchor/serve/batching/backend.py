@@ -32,7 +32,6 @@ class AnchorRequest:
     confidence: carry how sure the diffusion model is of each anchor.
     contract:  identity of the device's contract, to be compared with the service's.
     deadline:  seconds from the time at which the request reaches the engine.
-    blocks:     a payload as well after a block that the model has finished.
     self_contained: the first payload of every step can be decoded without the one before it.
     client:    who asks: a key's name, or an address where the service has no keys.
     """
@@ -48,7 +47,6 @@ class AnchorRequest:
     model: str | None = None
     contract: str | None = None
     deadline: float | None = None
-    blocks: bool = False
     self_contained: bool = False
     client: str = ""
 

@@ -226,7 +226,7 @@ class BatchEngine:
         """Puts a job into a batch; False where its options do not fit the model, which ends it alone."""
         group = self._group_of(job) or self._new_group(job)
         try:
-            group.join(job, job.prompt_ids, job.payload_steps, blocks=job.blocks)
+            group.join(job, job.prompt_ids, job.payload_steps)
         except Exception as error:
             self._end_failed(job, error)
             return False
@@ -287,10 +287,7 @@ class BatchEngine:
                 self._forecast.saw_step(job, ended=job in ended)
                 job.steps_left = 0 if job in ended else job.steps_left
         for job, run, done in reached:
-            if done or job.due(run):
-                self._finished.put(
-                    FinishedRun(job, run, done)
-                )  # blocks while encoding is slower than denoising
+            self._finished.put(FinishedRun(job, run, done))  # waits while encoding is slower than denoising
         if not len(group):
             self._groups.remove(group)
         seconds = time.perf_counter() - began

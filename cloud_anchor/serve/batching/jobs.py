@@ -45,9 +45,6 @@ class CanvasStep:
     run: Denoised
 
 
-BLOCK_PAYLOADS = 8
-"""Payloads of finished blocks, at most, in a canvas: those of blocks of 4 would be mostly headers."""
-
 JobEvent = ServedPayload | CanvasStep | ServiceError
 
 
@@ -73,9 +70,7 @@ class Job:
     chain:         instead of one payload of a step, a chain of them (see `selection.chain`).
     client:        who asked: a key's name or an address; empty for the service itself.
     rows:          of the batch, whose place it takes: more than one for a long prompt.
-    blocks:        a payload is also encoded after a block that the model has finished (see `due`).
     watched:       the run after each of `payload_steps` is delivered, and a payload only after the last.
-    written:       positions that were finished in the last payload of a block.
     cancelled:     set where no client waits for it any more.
     steps_left:    of those planned; 0 once the answer is done.
     kind:          the configuration but for canvas and steps: jobs of a kind run about as many steps.
@@ -93,12 +88,10 @@ class Job:
     chain: ChainBytes | None = None
     client: str = ""
     rows: int = 1
-    blocks: bool = False
     watched: bool = False
     cancelled: bool = False
     base: Base | None = None
     edge_prompt_ids: tuple[int, ...] | None = None
-    written: int = 0
     steps_left: int = field(init=False)
     deadline: float = field(init=False)
     kind: DenoiseConfig = field(init=False)
@@ -107,16 +100,6 @@ class Job:
         self.steps_left = self.planned
         self.deadline = time.monotonic() + self.time_limit
         self.kind = replace(self.config, canvas=1, steps=None)
-
-    def due(self, run: Denoised) -> bool:
-        """True where a payload is due of a run: after its steps, or after enough more finished blocks."""
-        if run.steps in self.payload_steps:
-            return True
-        written = sum(step > 0 for step in run.when)
-        if written < self.written + run.canvas / BLOCK_PAYLOADS:
-            return False
-        self.written = written
-        return True
 
     @property
     def planned(self) -> int:

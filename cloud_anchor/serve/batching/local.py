@@ -257,7 +257,6 @@ class LocalBackend:
             codec=request.codec or self.info.codecs[0],
             confidence=request.confidence,
             self_contained=request.self_contained,
-            blocks=request.blocks,
             client=request.client,
             rows=ceil((len(ids) + config.canvas) / (PADDING * self.config.canvas)),
             chain=ChainBytes(most, self.limits.payloads) if request.chain and most is not None else None,

@@ -155,15 +155,10 @@ class StreamRequest(_PromptFields):
     fractions: Annotated[list[Share], Field(min_length=1)] | None = _optional(
         description=f"Shares of the steps, in any order; {', '.join(map(str, STREAM_FRACTIONS))} by default."
     )
-    blocks: bool = Field(
-        default=True,
-        description="A payload as well after each finished block, of a model that writes in blocks.",
-    )
 
     def to_request(self) -> AnchorRequest:
         shares = STREAM_FRACTIONS if self.fractions is None and self.steps is None else self.fractions
-        chain = self.max_bytes is not None
-        return self._request("fractions", shares, chain=chain, blocks=self.blocks and not chain)
+        return self._request("fractions", shares, chain=self.max_bytes is not None)
 
 
 class TraceBody(_StrictModel):

@@ -352,25 +352,6 @@ def test_a_row_that_fails_ends_alone_and_its_batch_mates_are_answered(
     engine.close()
 
 
-def test_failures_are_tried_again_after_a_pause_and_end_as_broken(
-    engine: BatchEngine, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate.error = ValueError("broken")
-    gate.open.set()
-    for _ in range(3):
-        Submitted(engine, PROMPTS[0]).next()
-    assert not engine.healthy
-    assert not engine.broken
-    monkeypatch.setattr("cloud_anchor.serve.batching.engine.RETRY_SECONDS", 0.0)
-    assert engine.healthy, "half-open"
-    monkeypatch.setattr("cloud_anchor.serve.batching.engine.RESTART_SECONDS", 0.0)
-    assert engine.broken
-    assert not engine.healthy
-    gate.error = None
-    assert Submitted(engine, PROMPTS[0]).ready().last
-    assert not engine.broken
-
-
 def test_a_closing_engine_finishes_admitted_jobs(pipeline: Pipeline, gate: Gate) -> None:
     engine = BatchEngine(pipeline, Limits(batch=2, queue=2, deadline=60))
     engine.start()

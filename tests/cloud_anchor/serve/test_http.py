@@ -22,9 +22,11 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.http.keys import ApiKeys
+from edge_runtime.client.client import Client as ServiceClient
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Base, Codec, Extras, Shared, decode, encode, peek
 from payload.header import MIN_PAYLOAD_BYTES
+from tests.cloud_anchor.cloud_checkpoints import make_diffusion_gemma
 from tests.cloud_anchor.serve.service_runner import LIMITS, PLAN, Client, local, served
 
 PROMPT = "Where does the river end?"
@@ -561,3 +563,25 @@ def test_a_stopping_service_finishes_admitted_requests(pipeline: Pipeline) -> No
         stopper.join(30)
     assert 200 in statuses
     assert statuses <= {200, 503}
+
+
+def test_what_is_taken_back_is_sent_whole(tmp_path: Path) -> None:
+    """A payload adds to the one before it only where nothing that was sent has changed."""
+    pytest.importorskip("transformers.models.diffusion_gemma")
+    folder = make_diffusion_gemma(tmp_path / "model", canvas=32, max_denoising_steps=16)
+    pipeline = Pipeline.open(str(folder), device="cpu")
+    shared = Shared(pipeline.form.contract, pipeline.form.ids("Hi"), pipeline.form.tokenizer)
+    kinds = set()
+    with served(local(pipeline, LIMITS, pipeline.plan())) as found:
+        base = None
+        sent: dict[int, int] = {}
+        fractions = [step / 16 for step in range(1, 17)]
+        for received in ServiceClient(found.url, timeout=60).stream(
+            "Hi", fractions=fractions, select="paper"
+        ):
+            anchors = decode(received.data, replace(shared, base=base if received.delta else None))
+            kept = sent.items() <= anchors.by_position.items()
+            assert kept or not received.delta
+            kinds.add(kept)
+            base, sent = Base(received.data, anchors), dict(anchors.by_position)
+    assert kinds == {True, False}

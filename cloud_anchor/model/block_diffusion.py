@@ -50,7 +50,6 @@ class BlockRow:
     prompt: number of its tokens. tokens: prompt and answer, filled up to a whole block with masks.
     when, sure: of each token, as in Denoised; 0 for the prompt and for masks. steps: passes run.
     kept:   positions, whole blocks, whose keys and values are in `cache`.
-    ended:  the last pass has finished a block.
     predictions: by position, of the last pass, where nothing is committed.
     """
 
@@ -62,7 +61,6 @@ class BlockRow:
     steps: int = 0
     kept: int = 0
     cache: Layers = ()
-    ended: bool = False
     predictions: Mapping[int, Prediction] = field(default_factory=dict)
 
 
@@ -269,7 +267,6 @@ class BlockAnswers(RowAnswers[BlockRow]):
             steps=row.steps + 1,
             kept=run.start,
             cache=cache,
-            ended=mask_id not in tokens[run.start : run.start + self.model.block],
             predictions={at: each for at, each in places if tokens[at] == mask_id},
         )
 

@@ -35,7 +35,6 @@ from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import Prompt
 from edge_runtime.text.prompt_form import PromptForm
 from payload import AUTO, AnchorSet, Codec, Shared, encode
-from payload.errors import ContractMismatchError
 
 _PREPACKED = 3
 """Bytes in memory a byte of an edge bundle's variant: its file, and its weights prepacked."""
@@ -132,18 +131,6 @@ class Pipeline:
     def model_form(self) -> PromptForm:
         """The prompt form that the diffusion model reads; the ids of its runs are in its vocabulary."""
         return self.translation.cloud if self.translation else self.form
-
-    def require_one_vocabulary(self, what: str) -> None:
-        """Raises ContractMismatchError where the edge model has another vocabulary than the diffusion model.
-
-        For uses that compare token ids of both; `what` names them.
-        """
-        if self.translation:
-            raise ContractMismatchError(
-                f"{what}: expected an edge bundle of the diffusion model's vocabulary "
-                f"({self.model_form.contract}), found one of {self.form.contract}. Give another bundle "
-                "(--edge); payloads for this one are made by `python -m cloud_anchor.anchor`."
-            )
 
     def plan(self, prompts: Sequence[Prompt] = ()) -> DenoiseConfig:
         """A full run: canvas and steps as the checkpoint states them, else 256 and 128; parallel commits as

@@ -43,7 +43,11 @@ def open_lab(options: Options, teachers: bool = True) -> Lab:
         runtime = EdgeRuntime.open(place, variant, threads=options.threads)
         edges.append(Edge(place.name, runtime, parameters(runtime.bundle.manifest.model)))
     pipeline = Pipeline.open(options.model, edge=edges[0].runtime, device=options.device, dtype=options.dtype)
-    pipeline.require_one_vocabulary("lab")
+    if pipeline.translation:  # phases compare token ids of both
+        raise ContractMismatchError(
+            f"lab: expected an edge bundle of the diffusion model's vocabulary "
+            f"({pipeline.model_form.contract}), found one of {pipeline.form.contract}. Give another (--edge)."
+        )
     contract = edges[0].runtime.bundle.contract
     for edge in edges[1:]:
         if edge.runtime.bundle.contract != contract:

@@ -20,7 +20,6 @@ from cloud_anchor.selection.translate import TranslatedRun
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.errors import ContextError
 from edge_runtime.runtime import EdgeRuntime
-from payload.errors import ContractMismatchError
 
 PROMPTS = ["Where does the river end?", "How many loaves did she sell in the morning?", "Why?"]
 CONFIG = DenoiseConfig(canvas=24, total_steps=16, steps=6)
@@ -210,14 +209,6 @@ def test_a_diffusion_model_with_markers_of_its_own(
     ids = [token.id for token in other_edge.fill(other_edge.read(found.payload(made), PROMPTS[0]))]
     draft = found.model_form.tokenizer.decode(made.run.original.predicted_answer)
     assert other_edge.bundle.tokenizer.decode(ids) == draft != ""
-
-
-def test_what_compares_ids_refuses_another_vocabulary(across: Pipeline, pipeline: Pipeline) -> None:
-    pipeline.require_one_vocabulary("suite")
-    with pytest.raises(
-        ContractMismatchError, match="suite: expected an edge bundle of the diffusion model's"
-    ):
-        across.require_one_vocabulary("suite")
 
 
 def test_the_command_for_a_device_with_another_vocabulary(

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import cloud_anchor
 from cloud_anchor.anchor import AnchorOptions
 from cloud_anchor.errors import RequestError
 from cloud_anchor.options import PipelineOptions
@@ -70,6 +71,12 @@ def test_a_commit_rule_that_is_no_number(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit):
         parse("--commit", "sometimes")
     assert "expected auto, quota or a probability, found 'sometimes'" in capsys.readouterr().err
+
+
+def test_every_exported_name_exists() -> None:
+    for name in cloud_anchor.__all__:
+        assert getattr(cloud_anchor, name).__name__ == name
+    assert sorted(cloud_anchor.__all__) == cloud_anchor.__all__
 
 
 def test_options_do_not_import_torch() -> None:

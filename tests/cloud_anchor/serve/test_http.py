@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -73,14 +73,9 @@ def test_a_device_with_another_vocabulary(dream_folder: Path, other_edge_bundle:
     edge = EdgeRuntime.open(other_edge_bundle, threads=1)
     assert edge.read(reply.body, PROMPT).anchors.contract == across.form.contract
     contract, ids = across.form.contract, edge.prompt_ids(PROMPT)
-    base: Base | None = None
-    for _, data in payloads:
-        sent = base64.b64decode(data["payload"])
-        anchors = decode(sent, Shared(contract, ids, base=base if data["delta"] else None))
-        expected = edge.read(alone(across, data["step"], Selection("paper")), PROMPT).anchors
+    for steps, anchors in zip((4, 8), read(payloads, Shared(contract, ids)), strict=True):
+        expected = edge.read(alone(across, steps, Selection("paper")), PROMPT).anchors
         assert anchors.by_position == expected.by_position
-        base = Base(sent, anchors)
-    assert [data["step"] for _, data in payloads] == [4, 8]
 
 
 def test_json_where_json_is_asked_for(client: Client, pipeline: Pipeline) -> None:
@@ -97,8 +92,12 @@ def test_no_more_bytes_than_allowed(client: Client, pipeline: Pipeline) -> None:
     assert len(cut) <= MIN_PAYLOAD_BYTES < len(whole)
 
 
-def predictive(pipeline: Pipeline, base: Base | None = None) -> Shared:
-    return replace(pipeline.shared(pipeline.form.ids(PROMPT), predictive=True), prompt_ids=None, base=base)
+def predictive(pipeline: Pipeline) -> Shared:
+    return replace(pipeline.shared(pipeline.form.ids(PROMPT), predictive=True), prompt_ids=None)
+
+
+def compact(pipeline: Pipeline) -> Shared:
+    return Shared(pipeline.form.contract, pipeline.form.ids(PROMPT))
 
 
 def test_the_codec_is_the_one_asked_for(client: Client, pipeline: Pipeline) -> None:
@@ -116,21 +115,6 @@ def test_the_codec_is_the_one_asked_for(client: Client, pipeline: Pipeline) -> N
     assert peek(short.body).codec is Codec.PREDICTIVE
 
 
-def test_a_stream_of_predictive_payloads_adds_up(client: Client, pipeline: Pipeline) -> None:
-    body = {"prompt": PROMPT, "codec": "predictive", "select": "paper", "fractions": [0.25, 0.5, 1.0]}
-    reply = client.ask("POST", "/v1/anchors/stream", body)
-    base: Base | None = None
-    deltas = 0
-    *payloads, (last, _) = events(reply.body)
-    assert last == "done"
-    for _, found in payloads:
-        data = base64.b64decode(found["payload"])
-        anchors = decode(data, predictive(pipeline, base if found["delta"] else None))
-        assert len(anchors) == found["anchors"]
-        base, deltas = Base(data, anchors), deltas + found["delta"]
-    assert deltas == 2
-
-
 def test_every_payload_without_anchors_fits_the_least_budget(pipeline: Pipeline) -> None:
     contract = pipeline.form.contract
     nothing = AnchorSet.empty(65_536, contract, 65_535)
@@ -146,9 +130,25 @@ def events(body: bytes) -> list[tuple[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("select", ["paper", "edge-aware"])
-def test_a_stream_sends_payloads_as_steps_go_on(client: Client, pipeline: Pipeline, select: str) -> None:
-    fields = {"prompt": PROMPT, "fractions": [1.0, 0.25, 0.5], "select": select}
+def read(payloads: Sequence[tuple[str, Any]], shared: Shared) -> list[AnchorSet]:
+    """The anchors after each payload of a stream, as a device reads them."""
+    found: list[AnchorSet] = []
+    base: Base | None = None
+    for _, data in payloads:
+        sent = base64.b64decode(data["payload"])
+        found.append(decode(sent, replace(shared, base=base if data["delta"] else None)))
+        assert len(found[-1]) == data["anchors"]
+        base = Base(sent, found[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("select", "codec"), [("paper", "compact"), ("edge-aware", "compact"), ("paper", "predictive")]
+)
+def test_a_stream_sends_payloads_as_steps_go_on(
+    client: Client, pipeline: Pipeline, select: str, codec: str
+) -> None:
+    fields = {"prompt": PROMPT, "fractions": [1.0, 0.25, 0.5], "select": select, "codec": codec}
     reply = client.ask("POST", "/v1/anchors/stream", fields)
     assert reply.headers["content-type"].startswith("text/event-stream")
     *payloads, (last, _) = events(reply.body)
@@ -158,56 +158,34 @@ def test_a_stream_sends_payloads_as_steps_go_on(client: Client, pipeline: Pipeli
         ("payload", 8, False),
         ("payload", 16, True),
     ]
-    contract, ids = pipeline.form.contract, pipeline.form.ids(PROMPT)
-    base: Base | None = None
-    for _, data in payloads:
-        bytes_ = base64.b64decode(data["payload"])
-        anchors = decode(bytes_, Shared(contract, ids, base=base if data["delta"] else None))
-        expected = decode(alone(pipeline, data["step"], Selection(select)), Shared(contract, ids))
+    shared = compact(pipeline) if codec == "compact" else predictive(pipeline)
+    for steps, anchors in zip((4, 8, 16), read(payloads, shared), strict=True):
+        expected = decode(alone(pipeline, steps, Selection(select)), compact(pipeline))
         assert (anchors.positions, anchors.ids) == (expected.positions, expected.ids)
-        base = Base(bytes_, anchors)
 
 
-@pytest.mark.parametrize(("codec", "most"), [("compact", MIN_PAYLOAD_BYTES), ("predictive", 45)])
-def test_a_stream_with_a_budget_is_a_chain_of_payloads_from_one_run(
-    client: Client, pipeline: Pipeline, codec: str, most: int
+@pytest.mark.parametrize(
+    ("codec", "most", "when"),
+    [
+        ("compact", MIN_PAYLOAD_BYTES, {"steps": 16}),
+        ("predictive", 45, {"steps": 16}),
+        ("compact", 40, {"fractions": [0.5, 1.0]}),
+    ],
+)
+def test_a_stream_with_a_budget_is_a_chain_of_payloads(
+    client: Client, pipeline: Pipeline, codec: str, most: int, when: dict[str, Any]
 ) -> None:
-    fields = {"prompt": PROMPT, "steps": 16, "codec": codec, "max_bytes": most}
-    reply = client.ask("POST", "/v1/anchors/stream", fields)
-    *payloads, (last, _) = events(reply.body)
-    assert (reply.status, last, len(payloads) > 1) == (200, "done", True)
-    assert [data["delta"] for _, data in payloads] == [False] + [True] * (len(payloads) - 1)
+    fields = {"prompt": PROMPT, "codec": codec, "max_bytes": most, **when}
+    *payloads, (last, _) = events(client.ask("POST", "/v1/anchors/stream", fields).body)
+    assert (last, len(payloads) > 1) == ("done", True)
     assert [data["last"] for _, data in payloads] == [False] * (len(payloads) - 1) + [True]
-    assert {data["step"] for _, data in payloads} == {16}
-    base: Base | None = None
-    for _, data in payloads:
-        bytes_ = base64.b64decode(data["payload"])
-        assert len(bytes_) <= most
-        shared = predictive(pipeline, base)
-        if codec == "compact":
-            shared = Shared(pipeline.form.contract, pipeline.form.ids(PROMPT), base=base)
-        base = Base(bytes_, decode(bytes_, shared))
-        assert len(base.anchors) == data["anchors"]
-    assert base is not None
+    assert all(data["bytes"] <= most for _, data in payloads)
+    if "steps" in when:  # of one run
+        assert [data["delta"] for _, data in payloads] == [False] + [True] * (len(payloads) - 1)
+    assert {data["step"] for _, data in payloads} == ({16} if "steps" in when else {8, 16})
+    sent = read(payloads, compact(pipeline) if codec == "compact" else predictive(pipeline))[-1]
     (whole,) = pipeline.make([PROMPT], replace(PLAN, steps=16))
-    assert whole.anchors.by_position.items() <= base.anchors.by_position.items()
-
-
-def test_a_chain_goes_on_through_the_steps_of_a_stream(client: Client, pipeline: Pipeline) -> None:
-    fields = {"prompt": PROMPT, "fractions": [0.5, 1.0], "max_bytes": 40}
-    *payloads, _ = events(client.ask("POST", "/v1/anchors/stream", fields).body)
-    assert {data["step"] for _, data in payloads} == {8, 16}
-    base: Base | None = None
-    for _, data in payloads:
-        bytes_ = base64.b64decode(data["payload"])
-        assert len(bytes_) <= 40
-        shared = Shared(
-            pipeline.form.contract, pipeline.form.ids(PROMPT), base=base if data["delta"] else None
-        )
-        base = Base(bytes_, decode(bytes_, shared))
-    assert base is not None
-    (whole,) = pipeline.make([PROMPT], replace(PLAN, steps=16))
-    assert whole.anchors.by_position.items() <= base.anchors.by_position.items()
+    assert whole.anchors.by_position.items() <= sent.by_position.items()
 
 
 def test_the_contract_of_the_service(client: Client, pipeline: Pipeline) -> None:

@@ -444,15 +444,6 @@ def test_a_key_is_asked_for_and_stays_out_of_the_address(browser: Any) -> None:
         assert not [url for url in [*seen, page.url] if KEY in url]
 
 
-@pytest.mark.slow
-def test_its_picture_is_small(browser: Any, address: str) -> None:
-    picture = page_browser.photograph(address, browser)
-    assert picture.startswith(b"\x89PNG")
-    assert 20_000 < len(picture) < 150_000
-    shown = (WEB.parent / "page.png").read_bytes()
-    assert len(shown) < 150_000
-
-
 # The model in the browser.
 
 

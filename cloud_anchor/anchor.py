@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,9 +116,6 @@ def _run_one(options: AnchorOptions) -> int:
 
 
 def _run_many(options: AnchorOptions, source: Path) -> int:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
     from cloud_anchor.batch import MANIFEST, BatchOptions, Folder, read_jobs, run_batch
 
     if not options.output or options.output == "-":
@@ -126,35 +123,24 @@ def _run_many(options: AnchorOptions, source: Path) -> int:
     require("batch", options.batch >= 1, "at least 1", options.batch)
     if options.system is not None:
         raise RequestError("system: expected --prompt, --prompt-file or --messages beside it, found --input")
-    jobs = read_jobs(source)
+    jobs, bars = read_jobs(source), Bars("anchor", passing=True)
     options.check()
-    pipeline = options.open_pipeline(answers=options.batch, progress=Bars("anchor", passing=True))
+    pipeline = options.open_pipeline(answers=options.batch, progress=bars)
     config, selection = pipeline.resolve(options.config(pipeline.plan()), options.selection())
     batch = BatchOptions(
         config, selection, options.codec, options.embed_prompt, options.batch, options.confidence
     )
-    settings = {
-        "model": options.model,
-        "contract": pipeline.form.contract.identity,
-        "codec": batch.codec,
-        "embed_prompt": batch.embed_prompt,
-        "confidence": batch.confidence,
-        **config.to_json(),
-        **{f"select_{name}": value for name, value in asdict(selection).items()},
-    }
-    folder = Folder(Path(options.output), settings)
+    about = {"model": options.model, "contract": pipeline.form.contract.identity}
+    folder = Folder(Path(options.output), about | batch.settings())
     left = [job for job in jobs if job.name not in folder.done]
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    failed = 0
-    with Progress(*columns, console=Console(stderr=True), disable=not left) as bar:
-        task = bar.add_task("payloads", total=len(jobs), completed=len(jobs) - len(left))
+    with bars.stage("payloads", len(left)) as step:
+        failed = 0
         for error in run_batch(pipeline, left, folder, batch):
             failed += error is not None
-            bar.advance(task)
+            step(1)
     there, made = len(jobs) - len(left), len(left) - failed
     if options.json:
-        summary = {"prompts": len(jobs), "made": made, "already_there": there, "failed": failed}
-        print(json.dumps(summary))
+        print(json.dumps({"prompts": len(jobs), "made": made, "already_there": there, "failed": failed}))
     else:
         counts = f"prompts {len(jobs)}, made {made}, already there {there}, failed {failed}"
         print(counts, file=sys.stderr)

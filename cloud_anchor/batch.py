@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,12 @@ class BatchOptions:
     embed_prompt: bool
     batch: int
     confidence: bool = False
+
+    def settings(self) -> dict[str, Any]:
+        """What the bytes of a payload depend on."""
+        form = {"codec": self.codec, "embed_prompt": self.embed_prompt, "confidence": self.confidence}
+        chosen = {f"select_{name}": value for name, value in asdict(self.selection).items()}
+        return form | self.config.to_json() | chosen
 
 
 def run_batch(

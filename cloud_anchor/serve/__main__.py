@@ -49,7 +49,7 @@ class ServeOptions(PipelineOptions):
     port: int = option(8080, "0: any free port (default 8080)")
     keys: Path | None = option(
         None,
-        "one a line, a name before it if you like; read again on SIGHUP (default: $CLOUD_ANCHOR_KEYS)",
+        "one a line, a name before it if you like (default: $CLOUD_ANCHOR_KEYS)",
         Path,
         metavar="FILE",
     )
@@ -129,22 +129,7 @@ def _run(options: ServeOptions) -> int:
         bundle = pipeline.edge.bundle if pipeline.edge is not None and options.give_bundle else None
         app = create_app(backend, keys, limits, metrics, page, bundle)
 
-        def reread() -> None:
-            try:
-                app.keys = ApiKeys.read(options.keys)
-                logging.info("%d keys, read again", len(app.keys))
-            except CloudError as error:
-                logging.error("the keys stay as they were: %s", error)
-
-        server = Server(
-            app,
-            app.service,
-            limits,
-            options.host,
-            options.port,
-            reread if options.keys else None,
-            began,
-        )
+        server = Server(app, app.service, limits, options.host, options.port, began)
         host, port = listener.getsockname()[:2]
         if not len(keys) and not _is_loopback(host):
             logging.warning("no API keys (--keys): every client that reaches %s:%d is served", host, port)

@@ -1,8 +1,8 @@
 """uvicorn's server with a graceful shutdown in two stages.
 
 Responsible for signals: on the first SIGTERM or SIGINT, new requests are refused (503, also at /readyz),
-admitted requests are finished, then the sockets close; a second ends the process at once. On SIGHUP what the
-caller names is read again. Not responsible for requests.
+admitted requests are finished, then the sockets close; a second ends the process at once. Not responsible
+for requests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
@@ -28,7 +27,7 @@ log = logging.getLogger("cloud_anchor.serve")
 class Server(uvicorn.Server):
     """uvicorn's server with a draining stage before shutdown. `stopped_by`: the signal that ended it.
 
-    reread: called on SIGHUP. began: as time.monotonic().
+    began: as time.monotonic().
     """
 
     def __init__(
@@ -38,7 +37,6 @@ class Server(uvicorn.Server):
         limits: Limits,
         host: str,
         port: int,
-        reread: Callable[[], None] | None = None,
         began: float | None = None,
     ) -> None:
         super().__init__(
@@ -58,14 +56,11 @@ class Server(uvicorn.Server):
             )
         )
         self.service = service
-        self.reread = reread
         self.began = time.monotonic() if began is None else began
         self.stopped_by: int | None = None
         self._draining: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        if self.reread is not None:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reread)
         await super().startup(sockets)
         if self.started:
             log.info("ready after %.1f s", time.monotonic() - self.began)

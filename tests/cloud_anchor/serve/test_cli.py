@@ -36,31 +36,6 @@ def started(lines: Iterable[str]) -> Client:
 
 
 @pytest.mark.slow
-def test_keys_are_read_again_on_sighup(dream_folder: Path, tmp_path: Path) -> None:
-    file, key = tmp_path / "keys", "k" * 24
-    file.write_text(f"phone {key}\n")
-    command = [sys.executable, "-m", "cloud_anchor.serve", "--model", str(dream_folder), "--threads", "1"]
-    command += ["--port", "0", "--canvas", "8", "--batch", "1", "--keys", str(file)]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr
-        try:
-            client = started(process.stderr)
-            for text, told, statuses in (
-                (f"tablet {key}2\n", "1 keys, read again", (401, 200)),
-                ("short\n", "the keys stay as they were: key 1: expected at least 16", (401, 200)),
-                (f"{key}\n{key}2\n", "2 keys, read again", (200, 200)),
-            ):
-                file.write_text(text)
-                process.send_signal(signal.SIGHUP)
-                assert any(told in line for line in process.stderr)
-                for each, status in zip((key, key + "2"), statuses, strict=True):
-                    reply = client.ask("GET", "/v1/contract", Authorization=f"Bearer {each}")
-                    assert reply.status == status
-        finally:
-            process.kill()
-
-
-@pytest.mark.slow
 def test_it_serves_and_shuts_down_gracefully(
     dream_folder: Path, edge_bundle: Path, fill_environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -87,7 +87,7 @@ def test_options_do_not_import_torch() -> None:
 @pytest.mark.parametrize("options", [AnchorOptions, ServeOptions])
 def test_every_option_is_on_one_screen(options: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    parser = CommandParser()
+    parser = CommandParser(prog="anchor")
     parser.declare(options)
     assert len(parser._actions) - 2 <= 28, "--help and --version are not counted"
     shown = parser.format_help().splitlines()

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from fastapi import Response
-from fastapi.responses import StreamingResponse
 
 from cloud_anchor.serve.errors import encode_json
 from cloud_anchor.serve.http.error_handlers import ClientLeftError
 
 if TYPE_CHECKING:
-    from starlette.types import Receive
+    from starlette.types import Receive, Scope, Send
 
 EVENTS = "text/event-stream"
 T = TypeVar("T")
@@ -68,5 +67,26 @@ async def event_stream(receive: Receive, events: AsyncGenerator[bytes]) -> Respo
             async for event in events:
                 yield event
 
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(whole(), media_type=EVENTS, headers=headers)
+    return EventStream(whole())
+
+
+class EventStream(Response):
+    """Server-sent events; where the client leaves, their generator is closed."""
+
+    media_type = EVENTS
+
+    def __init__(self, events: AsyncGenerator[bytes]) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self.events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def write() -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async for event in self.events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        async with aclosing(self.events):
+            with suppress(ClientLeftError):
+                await while_present(receive, write())

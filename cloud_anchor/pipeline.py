@@ -10,7 +10,7 @@ terminals or networks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -199,17 +199,14 @@ class Pipeline:
         """
         selection = selection or Selection()
         runs = self._translated(prompts, runs)
-
-        def size(result: PipelineResult) -> int:
-            return len(self.payload(result, codec, embed_prompt, confidence))
-
         results = []
         for prompt, run in zip(prompts, runs, strict=True):
             selected = select(run, self.form.contract, selection, self.scorer)
             require_anchors(run, selected)
             result = PipelineResult(prompt, run, selected.anchors, selected.walk)
-            most = selection.max_bytes
-            results.append(result if most is None else self._within_bytes(result, selection, most, size))
+            if selection.max_bytes is not None:
+                result = self._within_bytes(result, selection, codec, embed_prompt, confidence)
+            results.append(result)
         return results
 
     def _translated(self, prompts: Sequence[Prompt], runs: Sequence[Denoised]) -> Sequence[Denoised]:
@@ -221,23 +218,18 @@ class Pipeline:
             for prompt, run in zip(prompts, runs, strict=True)
         ]
 
-    def _within_bytes(
-        self,
-        result: PipelineResult,
-        selection: Selection,
-        max_bytes: int,
-        size: Callable[[PipelineResult], int],
-    ) -> PipelineResult:
-        """The result with as many anchors as a payload of max_bytes holds; raises RequestError."""
+    def _within_bytes(self, result: PipelineResult, selection: Selection, *form: Any) -> PipelineResult:
+        """The result with as many anchors as a payload of this form holds; raises RequestError."""
         assert self.scorer is not None  # a byte budget implies edge-aware
         assert result.walk is not None
-        run, contract, config = result.run, self.form.contract, selection.config
+        assert selection.max_bytes is not None
+        run, about = result.run, (self.form.contract, selection.config, selection.max_bytes)
 
-        def measured(anchors: AnchorSet) -> int:
-            return size(replace(result, anchors=anchors))
+        def size(anchors: AnchorSet) -> int:
+            return len(self.payload(replace(result, anchors=anchors), *form))
 
-        walk = within_bytes(self.scorer, run, result.walk, contract, config, max_bytes, measured)
-        return replace(result, anchors=edge_aware(run, walk, contract), walk=walk)
+        walk = within_bytes(self.scorer, run, result.walk, *about, size)
+        return replace(result, anchors=edge_aware(run, walk, self.form.contract), walk=walk)
 
     def payload(
         self,

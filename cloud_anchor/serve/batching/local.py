@@ -144,15 +144,12 @@ class LocalBackend:
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         self._check(request)
-        began = time.monotonic()
-        ids = await asyncio.to_thread(self._ids, request)
+        ids = await asyncio.to_thread(self._ids, self.pipeline.model_form, request)
         job = self._job(request, ids, deliver)
-        job.deadline -= time.monotonic() - began
         if watched:
             job.watched, job.payload_steps = True, tuple(range(1, job.payload_steps[-1] + 1))
         if self.pipeline.translation:
-            edge_ids = await asyncio.to_thread(self._ids_in, self.pipeline.form, request)
-            job.edge_prompt_ids = tuple(self._short_enough(edge_ids))
+            job.edge_prompt_ids = tuple(await asyncio.to_thread(self._ids, self.pipeline.form, request))
         self.engine.submit(job)
         try:
             while True:
@@ -203,34 +200,23 @@ class LocalBackend:
             remedy = "Leave max_bytes out, or choose the other selection."
             raise invalid(f"max_bytes with select {EDGE_AWARE} only", f"select {how}", remedy)
 
-    def _ids(self, request: AnchorRequest) -> list[int]:
-        """Token ids of the conversation for the diffusion model; raises ServiceError where it is too long."""
-        return self._short_enough(self._ids_in(self.pipeline.model_form, request))
-
-    def _short_enough(self, ids: list[int]) -> list[int]:
+    def _ids(self, form: PromptForm, request: AnchorRequest) -> list[int]:
+        """Token ids of the conversation; raises ServiceError where it cannot be rendered or is too long."""
+        try:
+            ids = form.ids(request.messages)
+        except UsageError as error:
+            raise refused(error) from None
         most = self.info.prompt_tokens
         if len(ids) > most:
             expected = f"a prompt of at most {most} tokens, the template's included"
             raise ServiceError(413, "prompt_too_long", expected, f"{len(ids)}", "Shorten the prompt.")
         return ids
 
-    def _ids_in(self, form: PromptForm, request: AnchorRequest) -> list[int]:
-        """Token ids of the conversation in a prompt form; raises ServiceError where it cannot be rendered."""
-        try:
-            return form.ids(request.messages)
-        except UsageError as error:
-            raise refused(error) from None
-
     def _job(self, request: AnchorRequest, ids: list[int], deliver: Callable[[JobEvent], None]) -> Job:
         """The engine's job for a request; raises ServiceError for options that do not fit the model."""
         total = self.config.total_steps
-        if request.steps is not None and request.steps > total:
-            raise invalid(f"steps of at most {total}", f"{request.steps}", "Ask for fewer steps.")
-        if request.steps is not None:
-            payload_steps = [request.steps]
-        else:
-            payload_steps = sorted({steps_for(fraction, total) for fraction in request.fractions})
-        payload_steps = payload_steps or [self.config.run_steps]
+        shares = sorted({steps_for(fraction, total) for fraction in request.fractions})
+        payload_steps = [request.steps] if request.steps is not None else shares or [self.config.run_steps]
         try:
             config = replace(
                 self.config,

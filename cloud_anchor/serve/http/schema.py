@@ -121,8 +121,6 @@ class _PromptFields(_StrictModel):
         """The request for payloads after these shares of the steps, from the field `name`."""
         if shares is not None and self.steps is not None:
             raise ValueError(f"expected either {name} or steps, found both")
-        if self.max_bytes is not None and self.select is not None and not SELECTIONS[self.select].walks:
-            raise ValueError(f"expected max_bytes with select {EDGE_AWARE} only, found select {self.select}")
         if (self.prompt is None) == (self.messages is None):
             found = "both" if self.prompt else "none"
             raise ValueError(f"expected either prompt or messages, found {found}")

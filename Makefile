@@ -22,13 +22,13 @@ help:
 	@echo "make results               every table and figure of the paper with its controls, of a shipped pair"
 	@echo "                           (MODEL=tiny, about an hour; MODEL=testbed needs WordNet 3.0, and takes hours)"
 	@echo "make arm                   the device's side on emulated ARM processors"
-	@echo "make train                 train a pair from scratch (MODEL=testbed, or tiny; hours on 2 cores; resumes)"
+	@echo "make train                 train the testbed from scratch (hours on 2 cores; resumes)"
 	@echo "make apk                   the Android app, without an Android SDK (android_demo/README.md)"
 	@echo "make aar                   the Android library as a Maven repository of files (android_demo/EMBED.md)"
 	@echo "make web-test              the edge runtime in TypeScript: its tests in Node.js and Chromium, its package"
 	@echo "make web-demo              the static demo, which answers in the browser (web/demo/dist)"
 	@echo "make web-page              the model in the service's page (web/page/dist)"
-	@echo "make ship                  make a finished training run the shipped pair (MODEL=testbed, or tiny)"
+	@echo "make ship                  make a finished training run the shipped pair"
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -80,11 +80,11 @@ results: $(VENV)/experiments.stamp $(if $(filter testbed,$(MODEL)),$(VENV)/testb
 arm: $(VENV)/dev.stamp
 	$(RUN) -m tests.arm
 
-train: $(VENV)/$(if $(filter testbed,$(MODEL)),testbed,experiments).stamp
-	$(RUN) -m lab.pairs.train $(or $(MODEL),tiny)
+train: $(VENV)/testbed.stamp
+	$(RUN) -m lab.pairs.train testbed
 
-ship: $(VENV)/$(if $(filter testbed,$(MODEL)),testbed,experiments).stamp
-	$(RUN) -m lab.pairs.ship $(or $(MODEL),tiny)
+ship: $(VENV)/testbed.stamp
+	$(RUN) -m lab.pairs.ship testbed
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
         "  python -m lab run passes --model runs/distil/testbed-dream --edge testbed-qwen \\\n"
         "      --data testbed:profile -o passes/",
     )
-    parser.add_argument("model", metavar="MODEL", help="tiny, testbed, or the folder of such a model")
+    parser.add_argument("model", metavar="MODEL", help="testbed, or the folder of such a model")
     add_options(parser, DistilOptions)
     found = vars(parser.parse_args(arguments))
     return distil(found["model"], DistilOptions(**given(DistilOptions, found)))
@@ -116,7 +116,10 @@ def distil(model: str, options: DistilOptions) -> int:
     if options.threads:
         torch.set_num_threads(options.threads)
     folder, out = find_checkpoint(model), options.output
-    pair = RECIPES[world_of(model)]()
+    world = world_of(model)
+    if world not in RECIPES:
+        raise RequestError(f"{model}: expected a model of {', '.join(RECIPES)}, found one of {world}")
+    pair = RECIPES[world]()
     name = pair.student
     _check_shape(pair, folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -161,7 +164,7 @@ def distil(model: str, options: DistilOptions) -> int:
         trainer.resume()
     else:
         trainer.log.unlink(missing_ok=True)
-        trainer.start_from(folder, 0)
+        trainer.start_from(folder)
         watch()
     train(trainer, watch=watch)
     trainer.export(folder, out / name)

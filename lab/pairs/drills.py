@@ -47,15 +47,6 @@ def partners(rng: random.Random, pairs: Iterable[tuple[str, str]]) -> Drill:
     return f"Who has what? {given}", " ".join(f"It is {a} who has {b}." for a, b in told)
 
 
-def letters(rng: random.Random, options: Sequence[str]) -> Drill:
-    """The letter of each option, in another order."""
-    named = list(zip(string.ascii_uppercase, options, strict=False))
-    listed = "\n".join(f"- {option} {letter}" for letter, option in named)
-    rng.shuffle(named)
-    said = " ".join(f"The answer is {option} {letter}." for letter, option in named)
-    return f"Name the letters.\n{listed}", said
-
-
 def marked(rng: random.Random, strings: Sequence[str]) -> Drill:
     """Options with letters in any order: a letter can only be found by the option in front of it."""
     count = rng.randint(4, 7)

@@ -55,7 +55,6 @@ class Pair:
     recipes, shapes: of every model, by name. tokenizer: makes theirs.
     initial:     sets weights of a new model, where random ones will not do.
     held_out:    the first N test questions. is_right: judges an answer to one.
-    probed:      so many of them are asked on the way (see `probe`).
     checkpoints: folders of a run that ship. edge: the one that is made a bundle. rounded: those whose weights
                  ship in eight bits. verified: held-out questions on which the bundle's variants are verified.
     about, sources: lines of the model card, on the models and on what they were trained on.
@@ -74,7 +73,6 @@ class Pair:
     about: str
     sources: Callable[[], Sequence[str]]
     initial: Callable[[Qwen2ForCausalLM], None] | None = None
-    probed: int = 0
     rounded: tuple[str, ...] = ()
 
     @property

@@ -1,4 +1,4 @@
-"""Release of a training run as a shipped pair: `python -m lab.pairs.ship tiny`, or `testbed`.
+"""Release of a training run as a shipped pair: `python -m lab.pairs.ship testbed`.
 
 Responsible for copying the checkpoints, for converting the edge model to the bundle that edge_runtime ships,
 for the size of all weights together, and for questions as examples where there are none. Everything is made
@@ -10,7 +10,6 @@ text (see `card`).
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Mapping
@@ -25,8 +24,7 @@ from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, TAUGHT, ShippedPair, worl
 from common.cli import CommandParser, run_command
 from convert.conversion import convert
 from edge_runtime.fill import SAMPLE
-from edge_runtime.system import Processor
-from lab.pairs.card import Card
+from lab.pairs import card
 from lab.pairs.pair import Pair
 from lab.pairs.row_weights import round_checkpoint
 from lab.pairs.train import RECIPES
@@ -46,9 +44,6 @@ class Options:
 
     pair: str
     run: Path | None
-    hardness: Path | None
-    machine: str | None
-    note: str | None
     keep: list[str]
     taught: Path | None
 
@@ -135,16 +130,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = CommandParser(
         prog="python -m lab.pairs.ship",
         description="Make a finished training run the shipped pair, with its model card.\nThe testbed needs "
-        "its extra and WordNet 3.0; run it again with --hardness for that table.",
-        epilog="example: python -m lab.pairs.ship testbed runs/testbed --hardness hardness/tables.json",
+        "its extra and WordNet 3.0.",
+        epilog="example: python -m lab.pairs.ship testbed runs/testbed",
     )
     parser.add_argument("pair", choices=list(RECIPES))
     parser.add_argument("run", type=Path, nargs="?", help="folder of the training run (runs/PAIR)")
-    parser.add_argument(
-        "--hardness", type=Path, metavar="FILE", help="tables.json of the experiment hardness"
-    )
-    parser.add_argument("--machine", metavar="TEXT", help="on which it was trained (default: this one)")
-    parser.add_argument("--note", metavar="TEXT", help="how the run deviates from its recipe, for the card")
     parser.add_argument(
         "--keep",
         nargs="+",
@@ -171,11 +161,11 @@ def _run(options: Options) -> None:
     if options.taught and (options.run or options.keep):
         raise RequestError("--taught: expected no other run and no --keep beside it")
     keep = pair.checkpoints if options.taught else options.keep
-    machine = options.machine or f"{os.cpu_count()} cores, {Processor.detect().name}"
+    made = [name for name in pair.recipes if name not in keep]
     # A wrong file or an unfinished run is told before minutes of conversion.
-    card = Card.read(
-        pair, run, options.hardness, machine, options.note, keep, place.weights, taught=options.taught
-    )
+    if options.taught:
+        card.check_finished(options.taught, pair.student, 1)
+    logs = card.logs_of(pair, place.weights, run, made, options.taught)
     total = ship_taught(options.taught, pair) if options.taught else ship(run, pair, keep=keep)
     if not (place.checkpoint / EXAMPLES).is_file():
         examples = [problem.prompt for problem in pair.held_out(len(pair.curriculum.causal.families))]
@@ -183,7 +173,7 @@ def _run(options: Options) -> None:
         (place.checkpoint / EXAMPLES).write_text(text, encoding="utf-8")
     if world_of(DEFAULT_MODEL) == pair.name:
         anchor(["--model", DEFAULT_MODEL, "--prompt", SAMPLE_PROMPT, "--confidence", "-o", str(SAMPLE)])
-    card.write(place.weights)
+    card.write(pair, logs, place.weights)
     print(f"shipped to {place.weights}; weights of all pairs: {total / 1e6:.1f} MB", file=sys.stderr)
 
 

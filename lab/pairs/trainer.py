@@ -11,8 +11,7 @@ import json
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,63 +45,8 @@ TAIL = 0.1
 """Weight of an end marker behind the first one: that tail is long and easily predicted."""
 
 
-class Run(ABC):
-    """One training run as `train` drives it: its recipe, its files and the current step."""
-
-    def __init__(self, recipe: TrainingRecipe, folder: Path, *, seed: int, device: str) -> None:
-        self.recipe, self.folder, self.seed, self.device = recipe, folder, seed, device
-        self.step = self.first = 0
-
-    @abstractmethod
-    def take(self) -> tuple[float, int]:
-        """Do the next step; returns its loss in nats a token, and its tokens."""
-
-    @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint holds beside the step."""
-
-    @abstractmethod
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state` has given."""
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / f"{self.recipe.name}.pt"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / f"{self.recipe.name}.jsonl"
-
-    def save(self) -> None:
-        """Write the checkpoint and replace the old one atomically."""
-        fresh = self.checkpoint.with_suffix(".new")
-        run = {"step": self.step, "first": self.first, "seed": self.seed, "recipe": asdict(self.recipe)}
-        torch.save(self.state() | run, fresh)
-        os.replace(fresh, self.checkpoint)
-
-    def resume(self) -> None:
-        """Restore the state of the checkpoint, where there is one."""
-        if not self.checkpoint.exists():
-            self.log.unlink(missing_ok=True)
-            return
-        state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
-        self.restore(state)
-        self.step, self.first = int(state["step"]), int(state["first"])
-        kept = [line for line in self.logged() if line["step"] <= self.step]
-        self.log.write_text("".join(json.dumps(line) + "\n" for line in kept))
-
-    def logged(self) -> list[dict[str, float]]:
-        """The log's records: step, mean loss since the record before, seconds of training."""
-        return read_records(self.log)
-
-    def rate(self) -> float:
-        """Learning-rate factor: 100 steps of warm-up, constant, linear decay over the last share."""
-        decay = self.recipe.decay_share * self.recipe.steps
-        return min(1.0, (self.step + 1 - self.first) / 100, max(0.0, (self.recipe.steps - self.step) / decay))
-
-
-class Trainer(Run):
-    """The training of all weights of a model: optimisers and averaged weights."""
+class Trainer(ABC):
+    """The training of a model: its recipe, its files, optimisers, averaged weights and the current step."""
 
     def __init__(
         self,
@@ -114,7 +58,8 @@ class Trainer(Run):
         compiled: bool = False,
         initial: Callable[[Qwen2ForCausalLM], None] | None = None,
     ) -> None:
-        super().__init__(recipe, folder, seed=seed, device=device)
+        self.recipe, self.folder, self.seed, self.device = recipe, folder, seed, device
+        self.step = 0
         torch.manual_seed(seed)
         self.model = self.build()
         if initial:
@@ -143,32 +88,55 @@ class Trainer(Run):
     def loss(self, batch: TrainingBatch) -> torch.Tensor:
         """The mean loss of a batch, in nats a token."""
 
-    def take(self) -> tuple[float, int]:
-        batch = self.batch()
-        return self.advance(batch), batch.ids.numel()
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / f"{self.recipe.name}.pt"
 
-    def state(self) -> dict[str, Any]:
-        return {
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.recipe.name}.jsonl"
+
+    def save(self) -> None:
+        """Write the checkpoint and replace the old one atomically."""
+        fresh = self.checkpoint.with_suffix(".new")
+        state = {
             "model": self.model.state_dict(),
             "ema": self.ema,
             "optimisers": [o.state_dict() for o in self.optimisers],
+            "step": self.step,
         }
+        torch.save(state, fresh)
+        os.replace(fresh, self.checkpoint)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def resume(self) -> None:
+        """Restore the state of the checkpoint, where there is one."""
+        if not self.checkpoint.exists():
+            self.log.unlink(missing_ok=True)
+            return
+        state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
         self.model.load_state_dict(state["model"])
         self.ema = state["ema"]
         for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(saved)
+        self.step = int(state["step"])
+        kept = [line for line in self.logged() if line["step"] <= self.step]
+        self.log.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
-    def start_from(self, folder: Path, step: int) -> None:
-        """Continue from an exported checkpoint folder as if it were this run's `step`.
+    def logged(self) -> list[dict[str, float]]:
+        """The log's records: step, mean loss since the record before, seconds of training."""
+        return read_records(self.log)
 
-        The optimisers are new, hence the warm-up. Raises FileNotFoundError, and RuntimeError for other
-        shapes.
+    def rate(self) -> float:
+        """Learning-rate factor: 100 steps of warm-up, constant, linear decay over the last share."""
+        decay = self.recipe.decay_share * self.recipe.steps
+        return min(1.0, (self.step + 1) / 100, max(0.0, (self.recipe.steps - self.step) / decay))
+
+    def start_from(self, folder: Path) -> None:
+        """Begin with an exported checkpoint folder's weights; raises FileNotFoundError, and RuntimeError for
+        other shapes.
         """
         self._load(self.model, folder)
         self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
-        self.step = self.first = step
 
     def _load(self, model: Qwen2ForCausalLM, folder: Path) -> None:
         """Give a model the weights of a checkpoint folder; errors as of `start_from`."""
@@ -194,8 +162,7 @@ class Trainer(Run):
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
         self.step += 1
-        taken = self.step - self.first
-        keep = min(self.recipe.ema, taken / (taken + 10))
+        keep = min(self.recipe.ema, self.step / (self.step + 10))
         with torch.no_grad():
             for key, value in self.model.state_dict().items():
                 self.ema[key].lerp_(value, 1 - keep)
@@ -302,7 +269,7 @@ class PairTrainer(Trainer):
 
 
 def train(
-    run: Run,
+    run: Trainer,
     *,
     save_seconds: float = 120,
     quiet: bool = False,
@@ -332,9 +299,9 @@ def train(
                 recipe.name, total=recipe.steps, completed=run.step, loss=float("nan"), speed=0
             )
             while run.step < recipe.steps:
-                loss, size = run.take()
-                tokens += size
-                recent.append(loss)
+                batch = run.batch()
+                recent.append(run.advance(batch))
+                tokens += batch.ids.numel()
                 now = time.monotonic()
                 if run.step % 10 == 0:
                     mean = sum(recent) / len(recent)

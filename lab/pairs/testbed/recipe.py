@@ -199,7 +199,6 @@ def pair(library: Library) -> Pair:
         "writes and does not know. Licence of the weights: MIT, with the notice below.",
         sources=source_lines,
         initial=initial.set_weights,
-        probed=42,
         rounded=("testbed-dream", CAUSAL_NAME),
     )
 

@@ -24,7 +24,8 @@ from lab.distil.states import hidden
 from lab.distil.trainer import SelfDistillation
 from lab.pairs.batches import TrainingBatch
 from lab.pairs.problem import Problem
-from lab.pairs.tiny.recipe import PAIR, RECIPES
+from lab.pairs.train import RECIPES as TRAINED
+from tests.lab.pairs.tiny_pair import PAIR, RECIPES
 
 DREAM = PAIRS["tiny"].weights / "tiny-dream"
 shipped = pytest.mark.skipif(not DREAM.exists(), reason="the shipped weights are missing")
@@ -114,7 +115,7 @@ def trainer_of(folder: Path, **named: Any) -> SelfDistillation:
     recipe = replace(RECIPES["tiny-dream"], steps=4, causal_steps=0, masked_tokens=256)
     given_: Mapping[str, Any] = {"orders": {}, "before": DREAM, "hold": 0.0} | named
     trainer = SelfDistillation(PAIR, recipe, words, folder, seed=3, device="cpu", **given_)
-    trainer.start_from(DREAM, 0)
+    trainer.start_from(DREAM)
     return trainer
 
 
@@ -162,8 +163,9 @@ def test_kinds_can_have_more_rows() -> None:
 
 @shipped
 def test_the_command_writes_answers_teaches_and_resumes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(TRAINED, "tiny", lambda: PAIR)
     common = ["distil", "tiny", "-o", str(tmp_path), "--answers", "3", "--canvas", "48", "--watched", "1"]
     common += "--every 1 --no-compile --device cpu --threads 1 --seed 2".split()
     assert main([*common, "--steps", "1"]) == 0
@@ -195,7 +197,10 @@ def test_the_command_writes_answers_teaches_and_resumes(
         (["no/such/model"], "no/such/model: expected a folder with config.json"),
     ],
 )
-def test_wrong_values_are_told(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_values_are_told(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TRAINED, "tiny", lambda: PAIR)
     assert main(["distil", *arguments]) in (2, 4)
     assert says in capsys.readouterr().err
 

@@ -36,10 +36,10 @@ from lab.drafting.training import DrafterPlan, DrafterTrainer, LossOptions, load
 from lab.experiment import About
 from lab.pairs.batches import TrainingBatch
 from lab.pairs.testbed.library import SourceMissingError
-from lab.pairs.tiny import recipe as tiny
 from lab.pairs.tiny.tasks import FAMILIES
 from lab.pairs.tokens import special_ids
 from tests.checkpoints import write_tiny_qwen
+from tests.lab.pairs import tiny_pair
 
 FORM = BlockForm(4, 302)
 QWEN = PAIRS["tiny"].weights / "tiny-qwen"
@@ -294,7 +294,7 @@ def test_the_mask_is_a_row_that_no_token_has(target_folder: Path, tmp_path: Path
 
 @shipped
 def test_the_shipped_models_mask_and_a_diffusion_target() -> None:
-    assert load_target(QWEN, 8, "cpu").form == BlockForm(8, special_ids(tiny.TOKENS)[3])
+    assert load_target(QWEN, 8, "cpu").form == BlockForm(8, special_ids(tiny_pair.TOKENS)[3])
     with pytest.raises(CheckpointError, match="expected an autoregressive target"):
         load_target(PAIRS["tiny"].checkpoint, 8, "cpu")
 

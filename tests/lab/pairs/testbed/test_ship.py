@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,15 @@ from cloud_anchor.shipped import PAIRS, ShippedPair
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, bundle_folder
 from edge_runtime.bundle.lookup import find_bundles
 from lab.autoregressive import Autoregressive
-from lab.pairs import shapes
+from lab.pairs import card, shapes
 from lab.pairs import ship as ship_module
-from lab.pairs.card import Card, Trained
 from lab.pairs.pair import Pair
 from lab.pairs.problem import Problem
 from lab.pairs.row_weights import in_rows, open_qwen2, restored, round_checkpoint, rounded
 from lab.pairs.ship import MOST_BYTES, ship, ship_taught, weight_bytes
 from lab.pairs.testbed import recipe
 from lab.pairs.testbed.library import Library
-from lab.pairs.tiny import recipe as tiny
-from lab.statistics import summary
+from tests.lab.pairs import tiny_pair as tiny
 from tests.shipped import TINY_BUNDLE
 
 TOKENIZER = PAIRS["tiny"].checkpoint
@@ -190,54 +187,17 @@ def make_run(folder: Path, step: int | None = None) -> Path:
     """What the card reads of a run."""
     folder.mkdir()
     for name, planned in recipe.RECIPES.items():
-        done = planned.steps if step is None else step
-        torch.save({"step": done, "recipe": asdict(planned)}, folder / f"{name}.pt")
+        torch.save({"step": planned.steps if step is None else step}, folder / f"{name}.pt")
         rows = [{"step": n, "loss": 9.5 - n / 10, "seconds": 2.5 * n} for n in (10, 20)]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    row = {"step": 1000, "fact": 0.667, "sum": 0.0}
-    (folder / "testbed-dream.evaluations.jsonl").write_text(json.dumps(row) + "\n")
     return folder
 
 
-def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+def test_an_unfinished_run_is_refused(pair: Pair, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", step=7)
-    steps = recipe.RECIPES["testbed-dream"].steps
-    with pytest.raises(CheckpointError, match=f"expected a finished run of {steps} steps, found step 7"):
-        Trained.read(run, "testbed-dream")
-    with pytest.raises(CheckpointError, match="expected a file of a training run, found none"):
-        Trained.read(tmp_path, "testbed-dream")
-
-
-def test_a_kept_model_has_its_log_from_the_old_card(pair: Pair, tmp_path: Path) -> None:
-    run, weights = make_run(tmp_path / "run"), tmp_path / "weights"
-    weights.mkdir()
-    Card(pair, [Trained.read(run, name) for name in pair.recipes], None, "", None).write(weights)
-    for name, recipe_ in pair.recipes.items():
-        assert Trained.kept(weights, name, recipe_) == Trained.read(run, name)
-        (run / f"{name}.jsonl").unlink()
-    with pytest.raises(CheckpointError, match="expected the log of other, found KeyError"):
-        Trained.kept(weights, "other", recipe.RECIPES["testbed-qwen"])
-    card = Card.read(pair, run, None, "", None, list(pair.recipes), weights)
-    assert [one.name for one in card.trained] == list(pair.recipes)
-
-
-def test_a_taught_model_has_the_curve_of_its_run_beside_the_old_log(pair: Pair, tmp_path: Path) -> None:
-    run, weights, taught = make_run(tmp_path / "run"), tmp_path / "weights", tmp_path / "taught"
-    weights.mkdir()
-    Card(pair, [Trained.read(run, name) for name in pair.recipes], None, "", None).write(weights)
-    make_run(taught)
-    with pytest.raises(CheckpointError, match=r"expected the curve of a run of `lab distil`, found none"):
-        Card.read(pair, taught, None, "", None, list(pair.recipes), weights, taught)
-    (taught / "curve.jsonl").write_text(
-        json.dumps({"step": 700, "commit": 0.7, "tokens_a_pass": 5.25}) + "\n"
-    )
-    Card.read(pair, taught, None, "", None, list(pair.recipes), weights, taught).write(weights)
-    text = re.sub(r" +\|", " |", (weights / "README.md").read_text())
-    assert "testbed-taught is testbed-dream, taught to answer in few passes" in text
-    assert "| 700 | 0.7 | 5.25 |" in text
-    assert "1,000 | 0.67" in text  # the evaluations of the training before
-    again = Card.read(pair, run, None, "", None, list(pair.recipes), weights)
-    assert [dict(row) for row in again.curve] == [{"step": 700, "commit": 0.7, "tokens_a_pass": 5.25}]
+    for folder in (run, tmp_path):  # the other one has no files of a run
+        with pytest.raises(CheckpointError):
+            card.logs_of(pair, tmp_path, folder, list(pair.recipes), None)
 
 
 def test_the_card_has_the_run_the_log_the_sources_and_the_notice(
@@ -245,64 +205,28 @@ def test_the_card_has_the_run_the_log_the_sources_and_the_notice(
 ) -> None:
     (tmp_path / "data.noun").write_text("  1 Take it.  \n  2 WordNet 3.0 Copyright 2006.  \n0001 03 n | no\n")
     monkeypatch.setattr(recipe.sources, "wordnet_folder", lambda: tmp_path)
-    about = {"Version": "1.2", "License": "MIT"}
-    monkeypatch.setattr(recipe.metadata, "metadata", lambda name: about)
-    rows = [
-        {
-            "figure": "first pass F1",
-            "wanted": "<= 0.8",
-            "found": asdict(summary([0.7, 0.72])),
-            "reached": "yes",
-        },
-        {"figure": "long answers", "wanted": "<= 0.4", "found": None, "reached": "no"},
-    ]
-    table = {"title": "12 held-out questions", "columns": list(rows[0]), "rows": rows}
-    hardness = tmp_path / "tables.json"
-    hardness.write_text(json.dumps({"tables": {"hardness": table}}))
-    run = make_run(tmp_path / "run")
-    folder = tmp_path / "weights"
+    monkeypatch.setattr(recipe.metadata, "metadata", lambda name: {"Version": "1.2", "License": "MIT"})
+    run, folder, taught = make_run(tmp_path / "run"), tmp_path / "weights", tmp_path / "taught"
     (folder / "testbed-dream").mkdir(parents=True)
     (folder / "testbed-dream" / "model.safetensors").write_bytes(b"0" * 200_000)
-    Card.read(pair, run, hardness, "4 cores", "None at all.").write(folder)
+    with pytest.raises(CheckpointError, match="testbed-dream"):  # nothing was shipped that could stay
+        card.logs_of(pair, folder, run, [], None)
+    first = card.logs_of(pair, folder, run, list(pair.recipes), None)
+    card.write(pair, first, folder)
+    text = (folder / "README.md").read_text()
     dream = recipe.RECIPES["testbed-dream"]
-    card = re.sub(r" +\|", " |", (folder / "README.md").read_text())
-    for part in (
-        f"{dream.causal_steps:,} causal of {dream.causal_tokens:,} tokens, then "
-        f"{dream.steps - dream.causal_steps:,} masked of 8,192",
-        f"{dream.causal_steps * dream.causal_tokens / 1e6:.1f} million + ",
-        "testbed-dream 0.2",
-        "4 cores",
-        "None at all.",
-        "| first pass F1 | <= 0.8 | 0.71 [0.70, 0.72] | yes |",
-        "| long answers | <= 0.4 | | no |",
-        "12 held-out questions",
-        "| testbed-dream | 1,000 | 0.67 | 0.00 |",
-        "| 1.2 | MIT |",
-        "WordNet 3.0 Copyright 2006.",
-    ):
-        assert part in card
-    assert "0001" not in card
-    log = json.loads((folder / "training-log.json").read_text())
-    assert log["testbed-qwen"]["log"] == {"step": [10, 20], "loss": [8.5, 7.5], "seconds": [25.0, 50.0]}
+    for part in (f"{dream.causal_steps:,} of 4,096", "7.500", "testbed-dream 0.2", "WordNet 3.0 Copyright"):
+        assert part in text
+    assert "0001" not in text
     assert (folder / "loss.png").stat().st_size > 1000
-
-
-def test_a_recipe_that_is_not_the_pairs_is_told(pair: Pair, tmp_path: Path) -> None:
-    card = Card.read(pair, make_run(tmp_path / "run"), None, "", None)
-    assert list(card.deviations()) == []
-    dream = card.trained[0]
-    other = replace(dream, recipe=replace(dream.recipe, ema=0.5))
-    assert list(replace(card, trained=[dream, other]).deviations()) == [
-        "testbed-dream was trained with ema 0.5 instead of 0.998."
-    ]
-
-
-def test_a_file_that_is_no_hardness_report_is_refused(pair: Pair, tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(
-        CheckpointError, match=r"other\.json: expected tables\.json of the experiment hardness"
-    ):
-        Card.read(pair, make_run(tmp_path / "run"), tmp_path / "other.json", "", None)
+    assert card.logs_of(pair, folder, tmp_path, [], None) == first  # of what stays as it ships
+    taught.mkdir()
+    (taught / "curve.jsonl").write_text(
+        json.dumps({"step": 700, "commit": 0.9, "tokens_a_pass": 5.25}) + "\n"
+    )
+    card.write(pair, card.logs_of(pair, folder, tmp_path, [], taught), folder)
+    assert "5.25" in (folder / "README.md").read_text()
+    assert card.logs_of(pair, folder, tmp_path, [], None)["curve.jsonl"]["step"] == [700]
 
 
 def test_shipped_models_and_bundles_have_names(tmp_path: Path) -> None:

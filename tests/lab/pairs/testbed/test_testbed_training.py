@@ -12,16 +12,14 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
-from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.shipped import PAIRS
-from lab.pairs import probe, shapes, tokens
+from lab.pairs import shapes, tokens
 from lab.pairs.batches import Batches, Mix, mask
 from lab.pairs.pair import Pair
 from lab.pairs.testbed import recipe
-from lab.pairs.testbed.grading import is_correct
 from lab.pairs.testbed.library import Library
-from lab.pairs.testbed.questions import held_out_questions, training_families
+from lab.pairs.testbed.questions import training_families
 from lab.pairs.trainer import PairTrainer, train
 
 SIZE = 600
@@ -166,53 +164,3 @@ def test_the_first_steps_are_drills_alone(pair: Pair, small: Tokenizer, tmp_path
         shares.append(sum(row.removeprefix("user\n").startswith(prompts) for row in rows) / len(rows))
     assert shares[:2] == [1, 1]
     assert max(shares[2:]) < 0.6
-
-
-def test_the_probe_evaluates_both_stages(pair: Pair, small: Tokenizer, tmp_path: Path) -> None:
-    facts = [q for q in pair.held_out(14) if q.family == "fact"]
-    asked = replace(pair, held_out=lambda count: facts[:count], probed=2)
-    trainer = trainer_of(pair, small, tmp_path, causal_steps=1)
-    for step in (1, 2):
-        trainer.step = step
-        found = probe.probe(trainer, small, asked)
-        assert found.keys() == {"fact"}
-        assert all(0 <= share <= 1 for share in found.values())
-        probe.record(trainer, small, asked, tmp_path / "e.jsonl")
-    trainer.step = 1  # a run that went back repeats its evaluation
-    probe.record(trainer, small, asked, tmp_path / "e.jsonl")
-    assert [json.loads(line)["step"] for line in (tmp_path / "e.jsonl").read_text().splitlines()] == [1]
-
-
-class _Recites(torch.nn.Module):
-    """Stands for a model that predicts one fixed text with full certainty, position by position."""
-
-    def __init__(self, text: list[int], start: int) -> None:
-        super().__init__()
-        self._text, self._start = text, start
-        self.device = torch.device("cpu")
-
-    def model(self, input_ids: torch.Tensor, **_: object) -> object:
-        logits = torch.zeros(1, input_ids.shape[1], SIZE + 4)
-        for place, token in enumerate(self._text):
-            logits[0, self._start - 1 + place, token] = 9
-        return type("Out", (), {"last_hidden_state": logits})
-
-    def lm_head(self, hidden: torch.Tensor) -> torch.Tensor:
-        return hidden
-
-
-def test_denoising_reads_the_shifted_logits(library: Library, small: Tokenizer) -> None:
-    question = held_out_questions(library, 1)[0]
-    prompt = probe.prompt_ids(small, question.prompt)
-    text = small.encode(question.answer).ids
-    model = _Recites(text, len(prompt))
-    said, first = probe.denoise(model, prompt, len(text), SIZE + 3)  # type: ignore[arg-type]
-    assert said == first == text
-    assert is_correct(question, small.decode(said))
-
-
-def test_a_causal_model_writes_up_to_the_end_marker(small: Tokenizer) -> None:
-    model = Qwen2ForCausalLM(shapes.build(SHAPE).config).eval()
-    said = probe.write_on(model, [1, 2, 3], 7, end=SIZE + 2)
-    assert len(said) <= 7
-    assert SIZE + 2 not in said

@@ -13,15 +13,14 @@ from typing import Any
 
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.scorer import Scorer, Span
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
+from edge_runtime.decode.forced import FillOptions, FillStats, fill
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.prompt_form import PromptForm
 from lab.autoregressive import Autoregressive
-from lab.conditions import ALONE, FULL, PARALLEL, Condition, Situation
+from lab.conditions import ALONE, FULL, Condition, Situation
 from lab.questions.items import Item
 from lab.questions.judge import graded
 from lab.questions.similarity import chrf, edit_similarity, word_f1_set
@@ -92,10 +91,9 @@ class Lab:
 
 @dataclass(frozen=True)
 class EdgeAnswer:
-    """An answer of the edge: token ids, which of them were forced, and the passes it took."""
+    """An answer of the edge: token ids, and the passes it took."""
 
     ids: list[int]
-    forced: list[bool]
     passes: int
 
 
@@ -105,24 +103,16 @@ def seed_of(name: str, seed: int) -> int:
 
 
 class Case:
-    """One item and edge models; fills, sizes and scores are cached."""
+    """One item and an edge model; fills are cached."""
 
     def __init__(
-        self,
-        item: Item,
-        prompt_ids: Sequence[int],
-        form: PromptForm,
-        edges: Sequence[Edge],
-        canvas: int,
-        seed: int,
+        self, item: Item, prompt_ids: Sequence[int], form: PromptForm, edge: Edge, canvas: int, seed: int
     ) -> None:
-        """form: prompts, text and contract of the edge models. seed: of the run, see `seed_of`."""
+        """form: prompts, text and contract of the edge model. seed: of the run, see `seed_of`."""
         self.item, self.prompt_ids, self.canvas = item, list(prompt_ids), canvas
-        self.form, self.contract, self.models = form, form.contract, edges
+        self.form, self.contract, self.edge = form, form.contract, edge
         self.seed = seed_of(item.id, seed)
         self._filled: dict[tuple[Any, ...], EdgeAnswer] = {}
-        self._sizes: dict[tuple[Any, ...], int] = {}
-        self._scores: dict[tuple[str, tuple[int, ...], tuple[int, ...]], dict[str, float]] = {}
 
     def text(self, ids: Sequence[int]) -> str:
         return self.form.tokenizer.decode(list(ids))
@@ -131,21 +121,20 @@ class Case:
         """No anchors."""
         return AnchorSet.empty(self.canvas, self.contract)
 
-    def fill(self, anchors: AnchorSet, edge: int = 0, prompt_ids: Sequence[int] | None = None) -> EdgeAnswer:
+    def fill(self, anchors: AnchorSet, prompt_ids: Sequence[int] | None = None) -> EdgeAnswer:
         """The edge's answer, greedy, of at most the canvas."""
         prompt = tuple(prompt_ids or self.prompt_ids)
-        key = (edge, prompt, anchors.positions, anchors.ids, anchors.length, anchors.canvas)
+        key = (prompt, anchors.positions, anchors.ids, anchors.length, anchors.canvas)
         if key not in self._filled:
             stats = FillStats()
             options = FillOptions(score_anchors=False, max_tokens=self.canvas)
-            tokens = list(fill(self.models[edge].runtime.engine, prompt, anchors, options, stats))
-            forced = [token.source is Source.ANCHOR for token in tokens]
-            self._filled[key] = EdgeAnswer([token.id for token in tokens], forced, stats.passes)
+            ids = [token.id for token in fill(self.edge.runtime.engine, prompt, anchors, options, stats)]
+            self._filled[key] = EdgeAnswer(ids, stats.passes)
         return self._filled[key]
 
-    def alone(self, edge: int = 0) -> EdgeAnswer:
+    def alone(self) -> EdgeAnswer:
         """The edge model's answer without anchors."""
-        return self.fill(self.empty(), edge)
+        return self.fill(self.empty())
 
     def size(
         self,
@@ -155,101 +144,72 @@ class Case:
         extras: Extras = NO_EXTRAS,
     ) -> int:
         """Bytes of a payload; primed: the prompt is known to both sides. extras: its optional fields."""
-        key = (codec, primed, extras, anchors.positions, anchors.ids, anchors.length)
-        if key not in self._sizes:
-            ids = self.prompt_ids if primed else None
-            shared = Shared(self.contract, ids, self.form.tokenizer)
-            self._sizes[key] = len(encode(anchors, shared, codec, extras))
-        return self._sizes[key]
+        shared = Shared(self.contract, self.prompt_ids if primed else None, self.form.tokenizer)
+        return len(encode(anchors, shared, codec, extras))
 
     def judged(self, ids: Sequence[int], reference: Sequence[int]) -> dict[str, float]:
-        """Whether an answer is right, the share told of what was asked, and its F1 against `reference`."""
+        """Whether an answer is right, the share of the question that it covers, and F1 with `reference`."""
         text = self.text(ids)
-        told = graded(self.item, text)
-        return {"right": float(told == 1), "graded": told, "f1": word_f1(text, self.text(reference))}
+        covered = graded(self.item, text)
+        return {"right": float(covered == 1), "graded": covered, "f1": word_f1(text, self.text(reference))}
 
     def score(self, ids: Sequence[int], reference: Sequence[int]) -> dict[str, float]:
-        """All similarity measures against `reference`, rounded, and `right`: 1 for a correct answer."""
+        """The same with all similarity measures."""
         text, wanted = self.text(ids), self.text(reference)
-        key = (text, tuple(ids), tuple(reference))
-        if key not in self._scores:
-            judged = self.judged(ids, reference)
-            self._scores[key] = {
-                "f1": round(judged["f1"], 6),
-                "f1_set": round(word_f1_set(text, wanted), 6),
-                "chrf": round(chrf(text, wanted), 6),
-                "edit": round(edit_similarity(ids, reference), 6),
-                "exact": float(text == wanted),
-                "right": judged["right"],
-                "tokens": len(ids),
-            }
-        return self._scores[key]
+        return self.judged(ids, reference) | {
+            "f1_set": word_f1_set(text, wanted),
+            "chrf": chrf(text, wanted),
+            "edit": edit_similarity(ids, reference),
+            "exact": float(text == wanted),
+            "tokens": len(ids),
+        }
 
-    def own(self, text: Sequence[int], positions: Sequence[int], edge: int = 0) -> float | None:
+    def own(self, text: Sequence[int], positions: Sequence[int]) -> float | None:
         """Share of these positions of a text at which the edge model predicts the text's token."""
         if not positions:
             return None
-        reading = self.models[edge].scorer.score(Span(self.prompt_ids, list(text)))
+        reading = self.edge.scorer.score(Span(self.prompt_ids, list(text)))
         return sum(int(reading.greedy[p]) == text[p] for p in positions) / len(positions)
 
 
 class RunCase(Case):
     """One item with its stored runs, as the paper's experiments measure it."""
 
-    def __init__(self, lab: Lab, item: Item, runs: Mapping[str, Run]) -> None:
+    def __init__(self, lab: Lab, item: Item, runs: Mapping[str, Run], edge: Edge | None = None) -> None:
         prompt = next(iter(runs.values())).prompt_ids
-        super().__init__(item, prompt, lab.pipeline.form, lab.edges, lab.base.canvas, lab.base.seed)
+        own = edge or lab.edges[0]
+        super().__init__(item, prompt, lab.pipeline.form, own, lab.base.canvas, lab.base.seed)
         self.lab, self.runs = lab, runs
-        self._situations: dict[tuple[str, int, int], Situation] = {}
 
-    def situation(self, order: str, step: int, edge: int = 0) -> Situation:
+    def situation(self, order: str, step: int) -> Situation:
         """The run of an order after `step` steps, as input of the conditions."""
-        key = (order, step, edge)
-        if key not in self._situations:
-            run = self.runs[order]
-            parallel = self.runs.get(PARALLEL) if order == BY_CONFIDENCE else None
-            self._situations[key] = self.at(
-                run.at(step),
-                run.answer,
-                edge,
-                self.at(parallel.at(step), parallel.answer, edge)
-                if parallel and step in parallel.predictions
-                else None,
-            )
-        return self._situations[key]
+        run = self.runs[order]
+        return self.at(run.at(step), run.answer)
 
-    def at(
-        self, early: Denoised, full: list[int], edge: int = 0, parallel: Situation | None = None
-    ) -> Situation:
+    def at(self, early: Denoised, full: list[int]) -> Situation:
         """Another unfinished run of this item, as input of the conditions."""
-        return Situation(early, full, self.contract, self.models[edge].scorer, self.seed, parallel)
+        return Situation(early, full, self.contract, self.edge.scorer, self.seed)
 
     @cached_property
     def written(self) -> list[int]:
         """The autoregressive model's greedy answer; one position less than the canvas, for an end marker."""
-        if self.lab.thinker is None:
-            raise ValueError("expected a lab with an autoregressive model, found none")
+        assert self.lab.thinker is not None
         return self.lab.thinker.write(self.prompt_ids, self.lab.base.canvas - 1)
 
-    def answer(self, order: str, step: int, name: str, condition: Condition, edge: int = 0) -> dict[str, Any]:
+    def answer(self, order: str, step: int, name: str, condition: Condition) -> dict[str, Any]:
         """One condition at one step, filled where it is to be, and scored against its own full run."""
-        at = self.situation(order, step, edge)
-        full = at.parallel.full if condition.parallel and at.parallel else at.full
+        at = self.situation(order, step)
         anchors = condition.select(at)
-        if condition.filled:
-            filled = self.fill(anchors, edge)
-            ids, passes = filled.ids, filled.passes
-        else:
-            ids, passes = list(anchors.ids), 0
-        row = {"order": order, "step": step, "condition": name, **self.score(ids, full)}
-        return row | {"sent": len(anchors), "bytes": self.size(anchors), "passes": passes}
+        filled = self.fill(anchors) if condition.filled else EdgeAnswer(list(anchors.ids), 0)
+        row = {"order": order, "step": step, "condition": name, **self.score(filled.ids, at.full)}
+        return row | {"sent": len(anchors), "bytes": self.size(anchors), "passes": filled.passes}
 
-    def reference(self, order: str, edge: int = 0) -> list[dict[str, Any]]:
+    def reference(self, order: str) -> list[dict[str, Any]]:
         """The rows without anchors: the full run, and the edge alone against it."""
-        full, alone = self.runs[order].answer, self.alone(edge)
-        rows = ((self.lab.base.total_steps, FULL, full, 0), (0, ALONE, alone.ids, alone.passes))
+        full = self.runs[order].answer
+        rows = ((self.lab.base.total_steps, FULL, EdgeAnswer(full, 0)), (0, ALONE, self.alone()))
         return [
-            {"order": order, "step": step, "condition": name, **self.score(ids, full)}
-            | {"sent": 0, "bytes": 0, "passes": passes}
-            for step, name, ids, passes in rows
+            {"order": order, "step": step, "condition": name, **self.score(answer.ids, full)}
+            | {"sent": 0, "bytes": 0, "passes": answer.passes}
+            for step, name, answer in rows
         ]

@@ -31,7 +31,6 @@ class Situation:
     """One prompt at one fraction of the steps.
 
     early: the run stopped there; full: the same run's finished answer, as token ids.
-    parallel: the same of another run, with parallel commits, after as many steps; None where there is none.
     """
 
     early: Denoised
@@ -39,7 +38,6 @@ class Situation:
     contract: Contract
     scorer: Scorer
     seed: int
-    parallel: Situation | None = None
 
     def anchors(self, tokens: dict[int, int], length: int | None = None) -> AnchorSet:
         """These tokens by position, without special tokens."""
@@ -83,13 +81,6 @@ def edge_aware(at: Situation, threshold: float) -> AnchorSet:
 def default(at: Situation) -> AnchorSet:
     """The product's default selection with the product's default options."""
     return at.select(Selection())
-
-
-def in_parallel(at: Situation, select: Select) -> AnchorSet:
-    """A selection from the run with parallel commits; raises ValueError where there is none."""
-    if at.parallel is None:
-        raise ValueError("expected a run that commits in parallel, found none")
-    return select(at.parallel)
 
 
 def leading_run(at: Situation) -> AnchorSet:
@@ -148,14 +139,10 @@ def random_positions(at: Situation) -> AnchorSet:
 
 @dataclass(frozen=True)
 class Condition:
-    """A selection or control; `filled` where the edge model fills the positions that it leaves open.
-
-    parallel: where it is of the run with parallel commits, whose finished answer is then the reference.
-    """
+    """A selection or control; `filled` where the edge model fills the positions that it leaves open."""
 
     select: Select
     filled: bool = True
-    parallel: bool = False
 
 
 ALONE, ANCHORS, BARE, LEADING = "edge alone", "anchors, filled", "anchors alone", "leading run, continued"
@@ -187,13 +174,11 @@ PRODUCT = "edge-aware, parallel commits"
 PRODUCT_CLAIMED = f"{PRODUCT}, p >= {CLAIMED_THRESHOLD:g}"
 PARALLEL_DRAFT = "early stop, parallel commits"
 PARALLEL_CONDITIONS: dict[str, Condition] = {
-    PARALLEL_DRAFT: Condition(partial(in_parallel, select=draft), filled=False, parallel=True),
-    PRODUCT: Condition(partial(in_parallel, select=default), parallel=True),
-    PRODUCT_CLAIMED: Condition(
-        partial(in_parallel, select=partial(edge_aware, threshold=CLAIMED_THRESHOLD)), parallel=True
-    ),
+    PARALLEL_DRAFT: Condition(draft, filled=False),
+    PRODUCT: Condition(default),
+    PRODUCT_CLAIMED: Condition(partial(edge_aware, threshold=CLAIMED_THRESHOLD)),
 }
-"""The product with its defaults, and controls of as many steps with parallel commits."""
+"""Of the run with parallel commits, after as many steps: the product with its defaults, and controls."""
 
 ABLATION: dict[str, Condition] = {
     ANCHORS: CONDITIONS[ANCHORS],

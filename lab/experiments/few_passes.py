@@ -75,7 +75,7 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
             stops = [*EARLY_PASSES, *marks, plan.total_steps]
             runs = runs_at(pipeline, prompts, rule, sorted(stops))
             for index, (item, run) in enumerate(zip(items, runs, strict=True)):
-                case = Case(item, prompts[index], pipeline.form, [edge], plan.canvas, setup.options.seed)
+                case = Case(item, prompts[index], pipeline.form, edge, plan.canvas, setup.options.seed)
                 whole = (full[index] if full else run[plan.total_steps]).answer
                 row = {"model": name, "rule": rule, "full": case.judged(whole, whole)["graded"]}
                 found = _figures(case, pipeline, run, marks, plan.total_steps, own)
@@ -121,7 +121,7 @@ def _figures(
                 f"{name} F1 {fraction:g}": judged["f1"],
             }
     if own.refine:
-        back = taken_back(case.models[0].runtime.engine, case.prompt_ids, sent, case.canvas)
+        back = taken_back(case.edge.runtime.engine, case.prompt_ids, sent, case.canvas)
         found |= {"taken back": back.retracted, "changed": back.changed}
     return found
 

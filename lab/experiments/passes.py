@@ -148,7 +148,7 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
     runs = {rule: runs_at(pipeline, prompts, rule, [*marks, end]) for rule in own.rules}
     paper = runs_at(pipeline, prompts, PAPER_RULE, [*marks, end]) if own.controls else []
     for index, item in enumerate(items):
-        case = Case(item, prompts[index], pipeline.form, [edge], whole.canvas, setup.options.seed)
+        case = Case(item, prompts[index], pipeline.form, edge, whole.canvas, setup.options.seed)
         finished = {rule: found[index][end] for rule, found in runs.items()}
         cells = {
             rule: {

@@ -22,7 +22,7 @@ from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import EDGE_AWARE as BY_EDGE
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.selection.translate import Translation
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
+from edge_runtime.decode.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.errors import EdgeError
 from edge_runtime.predictor import EnginePredictor
 from edge_runtime.text.chat import ChatTemplate
@@ -103,7 +103,7 @@ class RecordedCase(Case):
     def __init__(self, pair: RealPair, trace: Trace, seed: int = 0) -> None:
         form = pair.translation.edge
         item = Item(trace.name, trace.benchmark, trace.difficulty, trace.prompt, "", {})
-        super().__init__(item, form.ids(trace.prompt), form, [pair.edge], 0, seed)
+        super().__init__(item, form.ids(trace.prompt), form, pair.edge, 0, seed)
         self.pair, self.trace = pair, trace
         self.first = self.situation(min(trace.anchors, key=float))
         self.canvas = self.first.early.canvas
@@ -145,8 +145,7 @@ class RecordedCase(Case):
             characters += _characters(self.form.tokenizer.token_bytes(token.id))
             if self.trace.output_cut and characters > len(self.trace.output):
                 answer.close()
-        forced = [token.source is Source.ANCHOR for token in tokens]
-        return EdgeAnswer([token.id for token in tokens], forced, stats.passes)
+        return EdgeAnswer([token.id for token in tokens], stats.passes)
 
     def predictive(self, anchors: AnchorSet, draft: Sequence[int]) -> int:
         """Bytes under codec predictive, with the activations of the answers.

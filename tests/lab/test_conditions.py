@@ -12,14 +12,11 @@ from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.scorer import Scorer, Span, SpanScores
 from cloud_anchor.selection.select import Selection, select
 from edge_runtime.decode.endings import Stop, ending
-from lab.case import EdgeAnswer, RunCase
+from lab.case import EdgeAnswer
 from lab.conditions import (
     ANCHORS,
-    CONDITIONS,
-    DRAFT,
     FIRST,
     PARALLEL_CONDITIONS,
-    PARALLEL_DRAFT,
     PREFIX,
     PRODUCT,
     PRODUCT_CLAIMED,
@@ -110,10 +107,10 @@ class FakeCase:
 
     def fill(self, anchors: AnchorSet) -> EdgeAnswer:
         self.told.append(anchors.length)
-        return EdgeAnswer(list(anchors.ids), [], 1)
+        return EdgeAnswer(list(anchors.ids), 1)
 
     def alone(self) -> EdgeAnswer:
-        return EdgeAnswer([], [], 0)
+        return EdgeAnswer([], 0)
 
     def judged(self, ids: list[int], reference: list[int]) -> dict[str, object]:
         return {"reference": reference}
@@ -158,8 +155,7 @@ def test_the_products_condition_has_the_products_defaults() -> None:
     answer = [3, 1, 4, 1, 5, 9, 2, 6]
     run = draft_of(answer, [0.9, 0.2, 0.6, 0.1, 0.8, 0.3, 0.95, 0.4])
     scorer = Scorer(HashEngine(), HASH_CONTRACT.eos_ids)
-    beside = Situation(run, answer, HASH_CONTRACT, scorer, 0)
-    at = Situation(draft_of([], []), answer, HASH_CONTRACT, scorer, 0, beside)
+    at = Situation(run, answer, HASH_CONTRACT, scorer, 0)
     for name, selection in (
         (PRODUCT, Selection()),
         (PRODUCT_CLAIMED, Selection(config=EdgeAwareConfig(threshold=0.5))),
@@ -194,21 +190,3 @@ def test_gap_scores_are_those_of_the_gaps() -> None:
 
 def _pairs(anchors: AnchorSet) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return anchors.positions, anchors.ids
-
-
-@given(situations())
-def test_what_is_taken_from_the_parallel_run_is_held_against_its_own_answer(at: Situation) -> None:
-    beside = replace(at, full=[*at.full, 7])
-    case = RunCase.__new__(RunCase)
-    found = {
-        "situation": lambda order, step, edge: replace(at, parallel=beside),
-        "score": lambda ids, full: {"against": full},
-        "size": lambda anchors: 0,
-    }
-    vars(case).update(found)
-    for name, condition in (
-        (PARALLEL_DRAFT, PARALLEL_CONDITIONS[PARALLEL_DRAFT]),
-        (DRAFT, CONDITIONS[DRAFT]),
-    ):
-        row = case.answer("confidence", 1, name, condition)
-        assert row["against"] == (beside.full if name == PARALLEL_DRAFT else at.full)

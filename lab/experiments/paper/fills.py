@@ -14,6 +14,7 @@ from lab.conditions import (
     DRAFT,
     FULL,
     ORDERS,
+    PARALLEL,
     PARALLEL_CONDITIONS,
     PREFIX,
     PRODUCT,
@@ -35,7 +36,8 @@ def measure(case: RunCase) -> dict[str, Any]:
         for step in case.lab.steps:
             found += [case.answer(order, step, name, how) for name, how in CONDITIONS.items()]
     for step in case.lab.steps:
-        found += [case.answer(LAST, step, name, how) for name, how in PARALLEL_CONDITIONS.items()]
+        for name, how in PARALLEL_CONDITIONS.items():
+            found.append(case.answer(PARALLEL, step, name, how) | {"order": LAST})
     return {"answers": found}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from edge_runtime.errors import EdgeError
 from lab.case import RunCase
-from lab.conditions import ALONE, ANCHORS, PRODUCT, Select, Situation, committed, default, in_parallel
+from lab.conditions import ALONE, ANCHORS, PARALLEL, PRODUCT, Select, Situation, committed, default
 from lab.experiment import About, Records, phase
 from lab.formats.pairs import from_pairs, to_pairs
 from lab.tables import Answers, Label, Table, against, rows
@@ -26,14 +26,9 @@ TOKEN, RIGHT = "one anchor with another token", "as they are"
 TEMPLATE, PAIRS, COMPACT = "template, plain text", "plain pairs", "compact's body"
 
 
-def product(at: Situation) -> AnchorSet:
-    """What the product sends by default, of the run with parallel commits."""
-    return in_parallel(at, default)
-
-
 SELECTIONS: Mapping[str, tuple[str, Select]] = {
     ANCHORS: ("entropy", committed),
-    PRODUCT: ("confidence", product),
+    PRODUCT: (PARALLEL, default),
 }
 """Orders of commits and selections: the paper's, and the product's."""
 
@@ -60,10 +55,7 @@ def measure(case: RunCase) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     for name, (order, select) in SELECTIONS.items():
         at = case.situation(order, case.lab.paper_steps[0])
-        if name == PRODUCT and at.parallel is None:
-            continue
         anchors = select(at)
-        at = at.parallel if name == PRODUCT and at.parallel else at
         if len(anchors):
             found += [{"selection": name, **row} for row in _damaged(case, at, anchors)]
     return {"answers": found}

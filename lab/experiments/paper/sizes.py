@@ -18,11 +18,12 @@ def needs(lab: Lab) -> str | None:
 
 def measure(case: RunCase) -> dict[str, Any]:
     rows = []
-    for index, edge in enumerate(case.lab.edges):
+    for edge in case.lab.edges:
+        own = RunCase(case.lab, case.item, case.runs, edge)
         for order in ORDERS:
-            alone = [row for row in case.reference(order, index) if row["condition"] == ALONE]
+            alone = [row for row in own.reference(order) if row["condition"] == ALONE]
             found = [
-                case.answer(order, step, name, CONDITIONS[name], index)
+                own.answer(order, step, name, CONDITIONS[name])
                 for step in case.lab.paper_steps
                 for name in NAMES
             ]

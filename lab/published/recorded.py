@@ -212,7 +212,7 @@ def measure_runs(pair: RealPair, traces: Sequence[Trace], store: Store, seed: in
     """Measures the runs that have no record yet, and yields each run when it has one."""
     for trace in traces:
         if trace.name not in store.records(RECORDS):
-            about = {"id": trace.name, "benchmark": trace.benchmark, "difficulty": trace.difficulty}
+            about: Record = {"id": trace.name, "benchmark": trace.benchmark, "difficulty": trace.difficulty}
             about |= {"length": trace.length, "cut": trace.output_cut, "doubled": doubled_words(trace.output)}
             try:
                 store.add(RECORDS, about | RecordedCase(pair, trace, seed).record())

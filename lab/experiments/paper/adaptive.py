@@ -48,7 +48,9 @@ def handed_out(rows: Sequence[Mapping[str, Any]], values: Sequence[float], grade
     half = len(ranked) // 2
     place = dict.fromkeys(ranked, grade[1])
     place |= dict.fromkeys(ranked[:half], grade[0]) | dict.fromkeys(ranked[len(ranked) - half :], grade[2])
-    return Answers([row | {"right": row["after"][place[i]], "place": place[i]} for i, row in enumerate(rows)])
+    return Answers(
+        [{**row, "right": row["after"][place[i]], "place": place[i]} for i, row in enumerate(rows)]
+    )
 
 
 def tables(records: Records, about: About) -> list[Table]:

@@ -100,7 +100,7 @@ class Place:
 
     @staticmethod
     def _shipped(folder: Path) -> ShippedPair:
-        return ShippedPair(folder / "weights", "one-dream", folder / "bundle", "none", folder / "none.json")
+        return ShippedPair(folder / "weights", "one-dream", folder / "bundle", "none")
 
     def ship(self) -> int:
         return ship(self.run, self.pair, {"ours": self.ours, "theirs": self.theirs})

@@ -105,7 +105,7 @@ def _figures(
     sent: list[AnchorSet] = []
     for mark, fraction in marks.items():
         early = run[mark]
-        (selected,) = select([early], case.contract, Selection(EDGE_AWARE), pipeline.scorer)
+        selected = select(early, case.contract, Selection(EDGE_AWARE), pipeline.scorer)
         sent.append(selected.anchors)
         draft = early.predicted_answer
         texts = {DRAFT: draft, SENT: case.fill(selected.anchors).ids}

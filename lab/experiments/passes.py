@@ -187,7 +187,7 @@ def _cells(setup: Setup, case: Case, run: Denoised, reference: Sequence[int]) ->
     parameters = pipeline.model.parameters
     found = {}
     for name, selection in READOUTS.items():
-        (selected,) = select([run], case.contract, selection, pipeline.scorer)
+        selected = select(run, case.contract, selection, pipeline.scorer)
         walk = selected.walk
         text = run.predicted_answer if walk is None else case.fill(selected.anchors).ids
         edge_tokens = walk.tokens if walk else 0

@@ -18,7 +18,7 @@ from cloud_anchor.options import PipelineOptions
 from common.cli import CommandParser, option, run_command
 from common.files import write_whole
 from common.progress import Bars
-from edge_runtime.fill import read_messages
+from edge_runtime.commands import read_messages
 from edge_runtime.text.chat import Prompt, as_messages
 from payload import AUTO, AnchorSet, Codec
 

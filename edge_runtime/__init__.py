@@ -19,40 +19,19 @@ from common.lazy import lazy_exports
 from common.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from edge_runtime.assistant import Assistant as Assistant
-    from edge_runtime.budget import DailyBudget as DailyBudget
-    from edge_runtime.budget import Limits as Limits
-    from edge_runtime.bundle.bundle import Bundle as Bundle
     from edge_runtime.bundle.lookup import find_bundles as find_bundles
     from edge_runtime.client.client import Client as Client
-    from edge_runtime.decode.answer import Answer as Answer
-    from edge_runtime.decode.answer import ServiceReport as ServiceReport
     from edge_runtime.decode.forced import FillOptions as FillOptions
-    from edge_runtime.decode.forced import FillStats as FillStats
     from edge_runtime.decode.forced import Source as Source
     from edge_runtime.decode.forced import Token as Token
-    from edge_runtime.decode.forced import agreement as agreement
     from edge_runtime.decode.refine import Retract as Retract
     from edge_runtime.decode.sampling import Sampling as Sampling
     from edge_runtime.decode.streams import aiter_tokens as aiter_tokens
-    from edge_runtime.decode.streams import each as each
-    from edge_runtime.errors import BundleError as BundleError
-    from edge_runtime.errors import CloudRefusedError as CloudRefusedError
     from edge_runtime.errors import CloudUnavailableError as CloudUnavailableError
-    from edge_runtime.errors import ContextError as ContextError
     from edge_runtime.errors import EdgeError as EdgeError
-    from edge_runtime.errors import EngineError as EngineError
-    from edge_runtime.errors import SessionFileError as SessionFileError
-    from edge_runtime.errors import UsageError as UsageError
     from edge_runtime.grammar.grammar import Grammar as Grammar
-    from edge_runtime.memory import AnswerMemory as AnswerMemory
-    from edge_runtime.online import ServiceOptions as ServiceOptions
-    from edge_runtime.online import ServiceRequest as ServiceRequest
     from edge_runtime.runtime import EdgeRuntime as EdgeRuntime
-    from edge_runtime.runtime import FillRequest as FillRequest
     from edge_runtime.session import EdgeSession as EdgeSession
-    from edge_runtime.session import TurnAnswer as TurnAnswer
     from edge_runtime.text.chat import Message as Message
-    from edge_runtime.text.tokenizer import TextStream as TextStream
 else:
     __all__, __getattr__ = lazy_exports(__name__, __file__)

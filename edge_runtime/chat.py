@@ -1,7 +1,7 @@
 """python -m edge_runtime.chat: a conversation in the terminal.
 
-Responsible for the loop of questions, its commands and Ctrl-C. Not responsible for turns (see `session`), for
-where they are answered (see `assistant`) or for how text is shown (see `console`).
+Responsible for the loop of questions, its commands and Ctrl-C. Not responsible for turns and where they are
+answered (see `session`) or for how text is shown (see `console`).
 """
 
 from __future__ import annotations
@@ -10,31 +10,26 @@ import logging
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from common.cli import CommandParser, option, run_command
 from common.errors import UserError
-from edge_runtime.budget import BUDGET_GROUP, BudgetOptions
+from edge_runtime.commands import KeyOptions, ModelOptions, choose_bundle, open_runtime, positive
 from edge_runtime.errors import UsageError
-from edge_runtime.fill import MODEL_GROUP, KeyOptions, ModelOptions, open_runtime, positive
 
 if TYPE_CHECKING:
-    from edge_runtime.assistant import Assistant
-    from edge_runtime.decode.answer import ServiceReport
-    from edge_runtime.online import Cloud
-    from edge_runtime.session import TurnAnswer
+    from edge_runtime.client.question import ServiceReport
+    from edge_runtime.cloud import Cloud
+    from edge_runtime.session import EdgeSession, TurnAnswer
 
 _EPILOG = """\
 examples:
   python -m edge_runtime.chat
   python -m edge_runtime.chat --url http://localhost:8080 --mode prefer_on_device
-  python -m edge_runtime.chat --link udp:gateway.example.com:7777
   python -m edge_runtime.chat --system "Answer in one sentence."
   python -m edge_runtime.chat --load talk.session
 
@@ -42,67 +37,51 @@ Tokens of the cloud and of the device have different colours. /help lists the
 commands. Ctrl-C stops an answer; Ctrl-D ends the conversation.
 
 exit codes: 0 done, 2 wrong usage, 4 bad or missing model, or a bad file,
-5 refused by the service, or the link cannot be opened
+5 refused by the service
 """
-
-_GROUPS = {"service": "Where the device asks.", **BUDGET_GROUP, **MODEL_GROUP}
-_service = partial(option, group="service")
-SERVICE_SECONDS, LINK_SECONDS = 15.0, 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ChatArguments(ModelOptions, KeyOptions, BudgetOptions):
+class _ChatArguments(ModelOptions, KeyOptions):
     system: str | None = option(None, "system prompt", metavar="TEXT")
     load: Path | None = option(None, "continue the conversation in this file", Path, metavar="FILE")
     max_tokens: int | None = option(None, "end an answer after N tokens", positive, metavar="N")
-    url: str | None = _service(
-        None, "service to ask for anchors; default: none, the device alone", either="cloud"
-    )
-    link: str | None = _service(
+    url: str | None = option(None, "service to ask for anchors; default: none, the device alone")
+    mode: str | None = option(
         None,
-        "link to a service's gateway, such as udp:HOST:PORT; see links/README.md",
-        metavar="ADDRESS",
-        either="cloud",
-    )
-    seal: Path | None = option(
-        None,
-        "with --link: this device's NAME.device.seal, which authenticates frames",
-        Path,
-        metavar="FILE",
-        group="service",
-    )
-    airtime: float | None = _service(
-        None, "with --link: most seconds on the air of a question; default: any", float, metavar="S"
-    )
-    mode: str | None = _service(
-        None,
-        "where turns are answered: only_on_device, prefer_on_device (default with --url or --link), "
-        "prefer_in_cloud or only_in_cloud",
+        "where turns are answered: only_on_device, prefer_on_device (default with --url), prefer_in_cloud or "
+        "only_in_cloud",
         metavar="NAME",
     )
-    doubt: float | None = _service(
+    doubt: float | None = option(
         None,
         "device's doubt, 0 to 1, above which prefer_on_device asks; default: as measured for the bundle",
         float,
         metavar="D",
     )
-    timeout: float | None = _service(
-        None,
-        f"most seconds to wait for an answer (default {SERVICE_SECONDS:g}, over a link {LINK_SECONDS:g})",
-        float,
-        metavar="S",
-    )
+    timeout: float = option(15.0, "most seconds to wait for the service (default 15)", metavar="S")
 
 
 class Chat:
     """The loop over the lines of a person or a pipe."""
 
-    def __init__(self, assistant: Assistant, max_tokens: int | None) -> None:
-        self.assistant, self.max_tokens = assistant, max_tokens
+    def __init__(
+        self,
+        session: EdgeSession,
+        cloud: Cloud | None = None,
+        *,
+        mode: str | None = None,
+        threshold: float | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
+        from edge_runtime.session import mode_of
+
+        self.session, self.cloud, self.threshold, self.max_tokens = session, cloud, threshold, max_tokens
+        self.mode = mode_of(mode, cloud)
         self.last: TurnAnswer | None = None
         self.colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         self.commands: dict[str, tuple[Callable[[str], None], str]] = {
-            "/mode": (self.mode, "[NAME]  where turns are answered"),
+            "/mode": (self.set_mode, "[NAME]  where turns are answered"),
             "/private": (
                 partial(self.ask, private=True),
                 "TEXT  nothing leaves the device from here on, until /new",
@@ -122,7 +101,7 @@ class Chat:
         if terminal:
             import readline  # noqa: F401 (lines can be edited and recalled)
 
-            print(f"{self.assistant.session.edge.bundle.path.name}, {self.assistant.mode}; /help, Ctrl-D")
+            print(f"{self.session.edge.bundle.path.name}, {self.mode}; /help, Ctrl-D")
         while True:
             try:
                 line = input("> " if terminal else "").strip()
@@ -154,15 +133,23 @@ class Chat:
     def ask(self, question: str, *, private: bool = False) -> None:
         """Answers a question, token by token; Ctrl-C keeps what was written."""
         from edge_runtime.console import TokenPrinter, Transcript
+        from edge_runtime.session import ONLY_IN_CLOUD, PREFER_IN_CLOUD
 
         if not question:
             raise UsageError("question: expected some text, found none")
-        edge = self.assistant.session.edge
-        options = edge.options(max_tokens=self.max_tokens)
-        if sys.stdout.isatty() and (where := self.assistant.asks_first(private=private)):
-            print(f"(asking {where})", file=sys.stderr)
+        edge = self.session.edge
+        waits = self.mode in (PREFER_IN_CLOUD, ONLY_IN_CLOUD) and not (private or self.session.private)
+        if sys.stdout.isatty() and waits:
+            print(f"(asking {self.cloud})", file=sys.stderr)
         try:
-            answer = self.last = self.assistant.ask(question, options, private=private)
+            answer = self.last = self.session.ask(
+                question,
+                edge.options(max_tokens=self.max_tokens),
+                cloud=self.cloud,
+                mode=self.mode,
+                private=private,
+                threshold=self.threshold,
+            )
         except KeyboardInterrupt:  # while the cloud is waited for
             print("(stopped)", file=sys.stderr)
             return
@@ -183,13 +170,14 @@ class Chat:
         if answer.service and answer.service.failure:
             print(f"chat: {answer.service.failure}; the device answered alone", file=sys.stderr)
 
-    def mode(self, name: str) -> None:
-        if name:
-            self.assistant.mode = name
-        print(self.assistant.mode)
+    def set_mode(self, name: str) -> None:
+        from edge_runtime.session import mode_of
+
+        self.mode = mode_of(name or self.mode, self.cloud)
+        print(self.mode)
 
     def why(self, _: str) -> None:
-        from edge_runtime.assistant import device_doubt
+        from edge_runtime.cloud import device_doubt
         from edge_runtime.decode.forced import Source
 
         if self.last is None:
@@ -205,38 +193,10 @@ class Chat:
         said = ", ".join(f"{who} {value:.2f}" for who, value in doubts.items() if value is not None)
         own = len(answer.tokens) - cloud
         print(f"source   {answer.source}: {cloud} tokens of the cloud, {own} of the device")
-        asked = "; ".join(self._asked(service))
-        print(textwrap.fill(asked, 80, initial_indent="asked    ", subsequent_indent=" " * 9))
+        print(textwrap.fill(_asked(service), 80, initial_indent="asked    ", subsequent_indent=" " * 9))
         print(f"passes   {answer.stats.passes}, {answer.stats.reused} tokens of the prompt cached")
         print(f"seconds  {answer.stats.prefill + answer.stats.fill:.2f}")
         print(f"doubt    {said or 'not measured'}")
-
-    def _asked(self, service: ServiceReport | None) -> Iterator[str]:
-        """What the answer has cost, and what was spent today."""
-        cloud, daily = self.assistant.cloud, self.assistant.daily
-        if (
-            cloud is None
-            or service is None
-            or not (service.spent.requests or service.remembered or service.failure)
-        ):
-            yield "nothing"
-        elif service.remembered:
-            yield "nothing: remembered from an earlier request"
-        elif not service.spent.requests:
-            yield str(service.failure)
-        else:
-            received = sum(service.payload_bytes)
-            yield service.crossed or f"{service.spent.bytes - received} bytes sent, {received} received"
-            if service.left_out:
-                yield f"without the oldest {service.left_out} messages, which did not fit the frame"
-            if daily is not None:
-                today = daily.spent(cloud.where)
-                parts = [
-                    f"{getattr(today, name):g}{'' if most is None else f' of {most:g}'} {name}"
-                    for name, most in vars(daily.limits).items()
-                    if most is not None or getattr(today, name)
-                ]
-                yield f"today {', '.join(parts)}"
 
     def system(self, text: str) -> None:
         self._continue(text or None)
@@ -247,18 +207,18 @@ class Chat:
     def _continue(self, system: str | None) -> None:
         from edge_runtime.session import EdgeSession
 
-        self.assistant.session = EdgeSession(self.assistant.session.edge, system)
+        self.session = EdgeSession(self.session.edge, system)
         self.last = None
 
     def save(self, path: str) -> None:
-        self.assistant.session.save(_file(path))
+        self.session.save(_file(path))
 
     def load(self, path: str) -> None:
         from edge_runtime.session import EdgeSession
 
-        self.assistant.session = EdgeSession.load(_file(path), self.assistant.session.edge)
+        self.session = EdgeSession.load(_file(path), self.session.edge)
         self.last = None
-        for message in self.assistant.session.messages:
+        for message in self.session.messages:
             print(f"{'> ' if message.role == 'user' else ''}{message.content}")
 
     def help(self, _: str) -> None:
@@ -275,61 +235,42 @@ def _file(path: str) -> Path:
     return Path(path).expanduser()
 
 
+def _asked(service: ServiceReport | None) -> str:
+    """What the cloud's part of an answer has cost."""
+    if service is None:
+        return "nothing"
+    http = f"{service.sent} bytes sent, {sum(service.payload_bytes)} received" if service.sent else None
+    said = service.crossed or http or service.failure or "nothing"
+    if service.left_out:
+        said += f"; without the oldest {service.left_out} messages, which did not fit the frame"
+    return said
+
+
 def _run(args: _ChatArguments) -> int:
-    from edge_runtime.assistant import Assistant
-    from edge_runtime.bundle.lookup import find_bundles, gateway_bundle
-    from edge_runtime.online import ServiceCloud, choose_bundle
+    from edge_runtime.bundle.lookup import find_bundles
+    from edge_runtime.client.client import open_client
     from edge_runtime.session import EdgeSession
 
     logging.basicConfig(format="chat: %(message)s", level=logging.WARNING)
     if args.load and args.system is not None:
         raise UsageError("--system: expected none beside --load, whose conversation has its own, found one")
-    with _cloud(args) as cloud:
-        if isinstance(cloud, ServiceCloud):
-            path = choose_bundle(cloud.client, args.edge)
-        else:
-            path = gateway_bundle(args.edge) if cloud else find_bundles("", args.edge)[0]
-        edge = open_runtime(args, path)
-        edge.preload()
-        session = EdgeSession.load(args.load, edge) if args.load else EdgeSession(edge, args.system)
-        assistant = Assistant(
-            session,
-            cloud,
-            mode=args.mode,
-            threshold=args.doubt,
-            daily=args.daily(),
-            memory=args.memory(),
-        )
-        return Chat(assistant, args.max_tokens).run()
-
-
-def _cloud(args: _ChatArguments) -> AbstractContextManager[Cloud | None]:
-    """Where the options say that the device asks."""
-    from edge_runtime.client.client import open_client
-    from edge_runtime.online import ServiceCloud
-
-    for name in ("seal", "airtime"):
-        if getattr(args, name) is not None and not args.link:
-            raise UsageError(f"--{name}: expected --link beside it, found none")
-    if args.link:
-        # The room of links lies above this one: it is found by its name where it is asked for.
-        seconds = LINK_SECONDS if args.timeout is None else args.timeout
-        opened = import_module("links.asking").open_cloud(args.link, args.seal, args.airtime, seconds)
-        return cast("AbstractContextManager[Cloud]", opened)
-    if args.url:
-        seconds = SERVICE_SECONDS if args.timeout is None else args.timeout
-        return nullcontext(ServiceCloud(open_client("url", args.url, args.key_file, seconds)))
-    return nullcontext()
+    client = open_client("url", args.url, args.key_file, args.timeout) if args.url else None
+    edge = open_runtime(args, choose_bundle(client, args.edge) if client else find_bundles("", args.edge)[0])
+    edge.preload()
+    session = EdgeSession.load(args.load, edge) if args.load else EdgeSession(edge, args.system)
+    chat = Chat(session, client, mode=args.mode, threshold=args.doubt, max_tokens=args.max_tokens)
+    return chat.run()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     parser = CommandParser(
         prog="python -m edge_runtime.chat",
+        usage="python -m edge_runtime.chat [options]",
         description="Talk with the model on this device, alone or with the help of a service.",
         epilog=_EPILOG,
     )
-    parser.declare(_ChatArguments, _GROUPS)
+    parser.declare(_ChatArguments)
     args = parser.parse(_ChatArguments, argv)
     return run_command("chat", lambda: _run(args))
 

@@ -78,10 +78,6 @@ class CloudUnavailableError(CloudFailureError):
     """
 
 
-class BudgetSpentError(CloudUnavailableError):
-    """What may be asked in a day has been: the device answers alone."""
-
-
 class CloudRefusedError(CloudFailureError):
     """The service refuses the request: a wrong key, another contract, a prompt too long."""
 

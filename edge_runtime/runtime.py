@@ -37,7 +37,8 @@ from edge_runtime.system import performance_cores
 from edge_runtime.text.chat import Prompt, as_messages
 from edge_runtime.text.tokenizer import TextStream
 from payload import AnchorSet, Codec, DecodedToken, Decoding, Shared, decode, doubt, peek
-from payload.errors import ChecksumError, PromptRequiredError
+from payload.anchors import MAX_CANVAS
+from payload.errors import PromptRequiredError
 
 Schema = Grammar | Mapping[str, Any]
 """What an answer is a sentence of; a mapping is a JSON Schema."""
@@ -206,8 +207,13 @@ class EdgeRuntime:
         predictor = self.predictive_model.predictor(bundle.form.opening) if predictive else None
         return Shared(bundle.contract, tokens=bundle.tokenizer, predictor=predictor)
 
-    def read(self, data: bytes, prompt: Prompt | None = None, grammar: Grammar | None = None) -> FillRequest:
-        """Decodes a payload, one made for `grammar` or for none.
+    @property
+    def no_anchors(self) -> AnchorSet:
+        """An empty set, for an answer of the device alone."""
+        return AnchorSet.empty(min(self.engine.context, MAX_CANVAS), self.bundle.contract)
+
+    def read(self, data: bytes, prompt: Prompt | None = None) -> FillRequest:
+        """Decodes a payload.
 
         prompt: the question as text, or the conversation, where the payload does not carry it. Raises
         UsageError where it is missing or differs from the payload's, and `payload.PayloadError` for a payload
@@ -225,7 +231,7 @@ class EdgeRuntime:
             return FillRequest(ids, decoding.anchors, tokens, stats, unsure)
         ids = self.prompt_ids(self._prompt_of(data, prompt))
         shared = Shared(self.bundle.contract, ids, self.bundle.tokenizer)
-        return FillRequest(ids, decode_for(grammar, data, shared), doubt=unsure)
+        return FillRequest(ids, decode(data, shared), doubt=unsure)
 
     def fill(self, request: FillRequest, options: FillOptions | None = None) -> Answer[Token]:
         """The answer to a payload that has been read. Raises what `forced.fill` does."""
@@ -249,7 +255,7 @@ class EdgeRuntime:
         """
         header = peek(data)
         if header.codec is not Codec.PREDICTIVE or _decides(options):
-            return self.fill(self.read(data, prompt, held_to(options)), options)
+            return self.fill(self.read(data, prompt), options)
         stats = FillStats()
         decoding, ids = self._decoding(data, prompt, stats)
         found = map(_token, _timed(decoding, stats))
@@ -311,19 +317,6 @@ class EdgeRuntime:
     def text_stream(self) -> TextStream:
         """A decoder from this bundle's token ids to text."""
         return TextStream(self.bundle.tokenizer)
-
-
-def decode_for(grammar: Grammar | None, data: bytes, shared: Shared) -> AnchorSet:
-    """The anchors of a payload made for a grammar, or for none. Raises what `payload.decode` does."""
-    if grammar is not None and peek(data).codec is not Codec.PREDICTIVE:
-        with suppress(ChecksumError):
-            return decode(data, replace(shared, contract=replace(shared.contract, grammar=grammar.identity)))
-    return decode(data, shared)
-
-
-def held_to(options: FillOptions | None) -> Grammar | None:
-    """The grammar of an answer with these options."""
-    return None if options is None or options.grammar is None else options.grammar.grammar
 
 
 def _decides(options: FillOptions | None) -> bool:

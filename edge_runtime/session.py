@@ -1,14 +1,22 @@
 """EdgeSession: a conversation on the device, whose turns share one KV cache.
 
     session = EdgeSession(EdgeRuntime.open("bundles/qwen2.5-0.5b"), system="Answer in one sentence.")
-    for token in session.ask("Which river runs through Vienna?"):
+    for item in session.ask("Which river runs through Vienna?", cloud=Client("https://anchors.example.com")):
         ...
     session.save("talk.session")
+
+Where a question is answered is its mode:
+
+    only_on_device     the device answers alone; nothing leaves it
+    prefer_on_device   the device writes at once; where it doubts what it writes the cloud is asked, and the
+                       text is refined in place
+    prefer_in_cloud    the cloud is asked first; where it cannot be reached the device answers alone
+    only_in_cloud      the cloud's anchors, or an error
 
 A session keeps messages as text, and an answer is the one that a fresh session gives which is handed the
 whole text: the engine runs only the tokens that its cache lacks. Responsible for turns, for what is dropped
 where a conversation outgrows the context, and for sessions in files. Not responsible for rendering messages
-(see `text.prompt_form`) or for decoding (see `runtime`).
+(see `text.prompt_form`), for decoding (see `runtime`) or for how a cloud is asked (see `cloud`).
 """
 
 from __future__ import annotations
@@ -18,27 +26,41 @@ import json
 import struct
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.files import write_whole
+from edge_runtime.cloud import THRESHOLD, Cloud, CloudQuestion
 from edge_runtime.decode.answer import Answer
 from edge_runtime.decode.forced import FillOptions, Source, Token, common_prefix
 from edge_runtime.decode.refine import Retract
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import SessionFileError, UsageError
-from edge_runtime.runtime import EdgeRuntime, FillRequest, Schema, held_to
+from edge_runtime.runtime import EdgeRuntime, FillRequest, Schema
 from edge_runtime.text.chat import Message, as_messages
-from payload import AnchorSet
-from payload.anchors import MAX_CANVAS
+
+ONLY_ON_DEVICE, PREFER_ON_DEVICE = "only_on_device", "prefer_on_device"
+PREFER_IN_CLOUD, ONLY_IN_CLOUD = "prefer_in_cloud", "only_in_cloud"
+MODES = (ONLY_ON_DEVICE, PREFER_ON_DEVICE, PREFER_IN_CLOUD, ONLY_IN_CLOUD)
 
 RESERVE = 128
 """Tokens kept free for an answer whose options do not limit it."""
 
 MAGIC = b"IVSESS01"
 MAX_HEADER_BYTES = 16 << 20
+
+
+def mode_of(mode: str | None, cloud: Cloud | None) -> str:
+    """The mode of this name, or the default with such a cloud; raises UsageError where it cannot be."""
+    if mode is None:
+        return ONLY_ON_DEVICE if cloud is None else PREFER_ON_DEVICE
+    if mode not in MODES:
+        raise UsageError(f"mode: expected one of {', '.join(MODES)}, found {mode!r:.40}")
+    if mode != ONLY_ON_DEVICE and cloud is None:
+        raise UsageError(f"mode: expected a cloud beside {mode}, found none")
+    return mode
 
 
 class TurnAnswer(Answer[Token | Retract]):
@@ -133,35 +155,51 @@ class EdgeSession:
         options: FillOptions | None = None,
         *,
         payload: bytes | None = None,
+        cloud: Cloud | None = None,
+        mode: str | None = None,
+        private: bool = False,
+        threshold: float | None = None,
+        delay: float | None = None,
         schema: Schema | None = None,
     ) -> TurnAnswer:
-        """The answer to the next question, with the anchors of a payload where there is one.
+        """The answer to the next question, with the anchors of a payload or of a cloud where there is one.
 
-        schema: what the answer is a sentence of: JSON Schema, or any `grammar.Grammar`.
+        mode:      of `MODES`; by default prefer_on_device with a cloud.
+        private:   the device answers alone, whatever the mode, and so it does for the rest of the
+                   conversation, which a later question would send along.
+        threshold: device's doubt, 0 to 1, above which prefer_on_device asks; None for the bundle's.
+        delay:     seconds after which prefer_on_device takes no more from the cloud; None for any.
+        schema:    what the answer is a sentence of: JSON Schema, or any `grammar.Grammar`.
 
         Question and answer join the conversation when the answer ends or is closed; a closed one as far as it
-        was written, and neither where nothing was. Raises what `EdgeRuntime.read` and `fill` do, and
-        UsageError while the answer before is still open.
+        was written, and neither where nothing was. Raises what `EdgeRuntime.read` and `fill` do,
+        CloudRefusedError, with only_in_cloud CloudUnavailableError, and UsageError for a mode that cannot be
+        or while the answer before is still open.
         """
-        self.check_closed()
-        options = self.edge.constrained(options, schema)
-        messages, dropped = self.prompt(question, options)
-        if payload is None:
-            nothing = AnchorSet.empty(min(self.edge.engine.context, MAX_CANVAS), self.edge.bundle.contract)
-            answer = self.edge.fill(FillRequest(self.edge.prompt_ids(messages), nothing), options)
-        else:
-            answer = self.edge.fill(self.edge.read(payload, messages, held_to(options)), options)
-        return self.follow(messages, cast(Answer[Token | Retract], answer), dropped)
-
-    def check_closed(self) -> None:
-        """Raises UsageError while the answer before is still open."""
+        mode = mode_of(mode, cloud)
         if self._turn is not None and not self._turn.ended:
             raise UsageError("session: expected the last answer to be read or closed, found it still open")
-
-    def follow(
-        self, messages: Sequence[Message], answer: Answer[Token | Retract], dropped: int = 0
-    ) -> TurnAnswer:
-        """An answer to messages of `prompt`, made elsewhere, as this session's next turn."""
+        options = self.edge.constrained(options, schema)
+        self.private |= private
+        messages, dropped = self.prompt(question, options)
+        answer: Answer[Token | Retract]
+        if cloud is not None and mode != ONLY_ON_DEVICE and not self.private:
+            measured = self.edge.bundle.manifest.ask_from
+            asked = CloudQuestion(
+                cloud,
+                self.edge,
+                messages,
+                stream=mode == PREFER_ON_DEVICE,
+                fallback=mode != ONLY_IN_CLOUD,
+                threshold=next(each for each in (threshold, measured, THRESHOLD) if each is not None),
+                delay=delay,
+            )
+            answer = asked.answer(options)
+        elif payload is not None:
+            answer = self.edge.fill(self.edge.read(payload, messages), options)
+        else:
+            request = FillRequest(self.edge.prompt_ids(messages), self.edge.no_anchors)
+            answer = self.edge.fill(request, options)
         self._turn = TurnAnswer(self._kept(messages, answer), answer, dropped)
         return self._turn
 

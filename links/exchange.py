@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from links.datagram import Link
 from links.frames import AnswerFrame, Challenge, Refusal, RefusalCode, decode_reply, with_cookie
@@ -56,6 +56,14 @@ class RetryBudget:
     seconds: float | None = None
     service: float = 5.0
     growth: float = 1.6
+
+    def less(self, airtime: float, seconds: float) -> RetryBudget:
+        """What is left once so much is used."""
+        return replace(
+            self,
+            airtime=None if self.airtime is None else self.airtime - airtime,
+            seconds=None if self.seconds is None else self.seconds - seconds,
+        )
 
 
 class QuestionExchange:

@@ -19,13 +19,14 @@ import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from common import files
 from edge_runtime.client import KEY_VARIABLE
+from edge_runtime.client.question import Question
 from edge_runtime.client.response import (
     MAX_TEXT_BYTES,
     Deadline,
@@ -36,6 +37,8 @@ from edge_runtime.client.response import (
 )
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
 from edge_runtime.text.chat import Prompt, as_messages
+from payload import Base, Codec
+from payload.errors import FingerprintError
 from payload.header import MAX_PAYLOAD_BYTES
 
 BINARY, JSON, EVENTS = "application/octet-stream", "application/json", "text/event-stream"
@@ -80,6 +83,8 @@ class Client:
     url:      http://host:port or https://..., with the path before /v1 where there is one.
     key:      sent as `Authorization: Bearer`.
     timeout:  seconds in all, from the first attempt to the last byte.
+    fields:   of the requests of `ask`, such as fraction, codec or steps; by default it asks how sure the
+              diffusion model is of each anchor.
     attempts: most attempts of one request.
     sleep:    waits between attempts, in seconds.
 
@@ -91,6 +96,7 @@ class Client:
     url: str
     key: str | None = None
     timeout: float = 15.0
+    fields: Mapping[str, Any] = field(default_factory=lambda: {"confidence": True}, compare=False)
     attempts: int = 4
     sleep: Callable[[float], None] = time.sleep
 
@@ -111,6 +117,9 @@ class Client:
             raise UsageError("key: expected printable ASCII characters, found others")
         if not 0 < self.timeout <= 3600:
             raise UsageError(f"timeout: expected above 0 and at most 3600 seconds, found {self.timeout:g}")
+
+    def __str__(self) -> str:
+        return self.url
 
     @property
     def exposes_key(self) -> bool:
@@ -183,6 +192,35 @@ class Client:
                     raise CloudUnavailableError(f"{self.url}: expected payloads, found another stream")
                 yield _received_payload(data)
         raise CloudUnavailableError(f"{self.url}: the stream ended before it was done")
+
+    def ask(self, question: Question) -> None:
+        """Hands the payloads for a question to it, as of `cloud.Cloud`.
+
+        Where this device's predictions are not those of a predictive payload it asks for a compact one; both
+        requests have the time of one.
+        """
+        end = time.monotonic() + self.timeout
+        try:
+            self._ask(question, self.fields)
+        except FingerprintError as other:
+            why = f"{other}; asked for it"
+            if (left := end - time.monotonic()) <= 0:
+                raise CloudUnavailableError(f"{self.url}: no time was left to ask again ({why})") from None
+            question.report.fell_back = why
+            replace(self, timeout=left)._ask(question, {**self.fields, "codec": Codec.COMPACT.label})
+
+    def _ask(self, question: Question, fields: Mapping[str, Any]) -> None:
+        fields = {"contract": question.contract, **fields}
+        question.report.sent += len(body_of(question.prompt, fields))
+        if not question.stream:
+            question.take(self.fetch(question.prompt, **fields))
+            return
+        fraction = fields.pop("fraction", None)
+        fractions = None if fraction is None else [fraction]
+        base: Base | None = None
+        for received in self.stream(question.prompt, fractions=fractions, **fields):
+            anchors = question.take(received.data, base if received.delta else None)
+            base = Base(received.data, anchors)
 
     @contextmanager
     def _request(

@@ -7,43 +7,13 @@ Responsible for the object that every way of answering returns. Not responsible 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
-from edge_runtime.budget import Spent
+from edge_runtime.client.question import ServiceReport
 from edge_runtime.decode.forced import FillStats
 from payload import AnchorSet
 
 T_co = TypeVar("T_co", covariant=True)
-
-
-@dataclass
-class ServiceReport:
-    """The part of an anchor service in an answer; filled in as payloads arrive.
-
-    payload_bytes: sizes of the payloads received and decoded.
-    fell_back:     the reason why payloads of codec compact were asked for in place of predictive ones, or
-                   ones for no schema; None where that was not necessary.
-    failure:       the reason why there is none, or not all of them; None where all arrived.
-    spent:         what it has cost: requests, bytes of questions and payloads, money.
-    crossed:       over a link, its frames, airtime and money in words; else None.
-    left_out:      messages of the conversation for which the request had no room, the oldest.
-    remembered:    whether the anchors are those of an earlier request, and nothing was asked.
-    doubt_before:  the device's doubt at which it asked; None where it did not ask for that.
-    settled:       whether nothing that comes later can change the text.
-    doubt:         how unsure the diffusion model was of the latest payload's anchors; see `Answer.doubt`.
-    """
-
-    payload_bytes: list[int] = field(default_factory=list)
-    fell_back: str | None = None
-    failure: str | None = None
-    doubt: float | None = None
-    spent: Spent = field(default_factory=Spent)
-    remembered: bool = False
-    settled: bool = False
-    doubt_before: float | None = None
-    crossed: str | None = None
-    left_out: int = 0
 
 
 class Answer(Iterator[T_co]):

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from edge_runtime.decode.forced import FillOptions, FillStats, Plan, Source, Token, fill, plan_for
 from edge_runtime.engine.base import Engine
-from edge_runtime.errors import UsageError
 from payload import AnchorSet, Contract
 from payload.anchors import MAX_CANVAS
 
@@ -34,7 +33,7 @@ class AnchorFeed:
     """
 
     def __init__(self, until: float | None = None) -> None:
-        self.until = until
+        self._until = until
         self._changed = Condition()
         self._latest: AnchorSet | None = None
         self._closed = False
@@ -70,18 +69,24 @@ class AnchorFeed:
                 raise self._error
             return self._latest
 
-    def settle(self) -> None:
-        """Takes no more sets, nor those that the reader has not seen. To be called by the reader."""
+    def over(self) -> bool:
+        """Whether its time has ended: no more sets are taken, nor those that the reader has not seen.
+
+        To be called by the reader.
+        """
+        if self._until is None or time.monotonic() < self._until:
+            return False
         with self._changed:
             self._closed, self.version = True, self._taken
+        return True
 
     def newer(self, version: int, timeout: float | None = None) -> tuple[int, AnchorSet] | None:
         """The version and the set of the latest anchors, where newer than `version`.
 
         Waits for them until the feed is closed, at most `timeout` seconds where not None; then returns None.
         """
-        if self.until is not None:
-            left = max(0.0, self.until - time.monotonic())
+        if self._until is not None:
+            left = max(0.0, self._until - time.monotonic())
             timeout = left if timeout is None else min(timeout, left)
         with self._changed:
             self._changed.wait_for(lambda: self.version > version or self._closed, timeout)
@@ -100,25 +105,25 @@ def fill_refined(
     contract: Contract,
     options: FillOptions | None = None,
     stats: FillStats | None = None,
+    answered: Sequence[Token] = (),
     *,
     timeout: float | None = None,
 ) -> Generator[Token | Retract]:
     """Yields greedy tokens until there are anchors; for every new set at most one Retract, and the rest.
 
+    answered: first tokens of the answer, written without anchors; the stream continues after them.
+
     Tokens that are kept keep their source. At the end of the answer it waits for further sets until the feed
-    is closed, at most `timeout` seconds for each where not None. Raises what `fill` does, the error that the
-    feed was closed with, and UsageError for an answer that is sampled.
+    is closed, at most `timeout` seconds for each where not None. Raises what `fill` does, and the error
+    that the feed was closed with.
     """
     options = options or FillOptions()
     stats = stats if stats is not None else FillStats()
-    if options.sampling:
-        raise UsageError(
-            "sampling: expected greedy decoding of an answer that is refined: a sampled one would be drawn "
-            "anew with every payload. Wait for the payload instead."
-        )
     anchors = AnchorSet.empty(min(engine.context, MAX_CANVAS), contract)
     version, suppressed = 0, 0
-    answer: list[Token] = []
+    answer = list(answered)
+    if answered:
+        options = replace(options, echo_prompt=False)
     while True:
         known = [token.id for token in answer]
         stream = fill(engine, prompt_ids, anchors, options, stats, answered=known)

@@ -10,14 +10,12 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from common.cli import CommandParser, option, run_command
 from common.files import read_text
-from edge_runtime.budget import BUDGET_GROUP, BudgetOptions
+from edge_runtime.commands import ModelOptions, choose_bundle, open_runtime, positive
 from edge_runtime.errors import UsageError
-from edge_runtime.fill import MODEL_GROUP, ModelOptions, open_runtime, positive
 
 KEY_VARIABLE = "EDGE_ENDPOINT_KEY"
 
@@ -32,11 +30,9 @@ examples:
 exit codes: 0 ended, 2 wrong usage, 4 bad or missing model
 """
 
-_service = partial(option, group="service")
-
 
 @dataclass(frozen=True, kw_only=True)
-class _EndpointArguments(ModelOptions, BudgetOptions):
+class _EndpointArguments(ModelOptions):
     host: str = option("127.0.0.1", "address to listen at; another than this machine's needs a key")
     port: int = option(8081, "0 for a free one (default 8081)", int, metavar="N")
     endpoint_key_file: Path | None = option(
@@ -49,28 +45,26 @@ class _EndpointArguments(ModelOptions, BudgetOptions):
         int,
         metavar="MB",
     )
-    url: str | None = _service(None, "service to ask for anchors; default: none, the device alone")
-    mode: str | None = _service(None, "as of edge_runtime.chat", metavar="NAME")
-    delay: float | None = _service(
+    url: str | None = option(None, "service to ask for anchors; default: none, the device alone")
+    mode: str | None = option(None, "as of edge_runtime.chat", metavar="NAME")
+    delay: float | None = option(
         None,
         "most seconds for which prefer_on_device holds text back that the cloud may still change; what comes "
         "later is not taken; default: any",
         float,
         metavar="S",
     )
-    timeout: float = _service(15.0, "most seconds to wait for the service (default 15)", metavar="S")
+    timeout: float = option(15.0, "most seconds to wait for the service (default 15)", metavar="S")
 
 
 def _run(args: _EndpointArguments) -> int:
     import uvicorn
 
-    from edge_runtime.assistant import PREFER_ON_DEVICE, Assistant
     from edge_runtime.bundle.lookup import find_bundles
     from edge_runtime.client.client import open_client
     from edge_runtime.endpoint.app import LOOPBACK, Endpoint, application
     from edge_runtime.endpoint.conversation_caches import ConversationCaches
-    from edge_runtime.online import choose_bundle
-    from edge_runtime.session import EdgeSession
+    from edge_runtime.session import PREFER_ON_DEVICE, mode_of
 
     if args.cache < 0:
         raise UsageError(f"--cache: expected 0 MB or more, found {args.cache}")
@@ -89,16 +83,13 @@ def _run(args: _EndpointArguments) -> int:
     endpoint = Endpoint(
         edge,
         client,
-        mode=args.mode,
+        mode=mode_of(args.mode, client),
         key=key,
         max_tokens=args.max_tokens,
         delay=args.delay,
-        daily=args.daily(),
-        memory=args.memory(),
         caches=ConversationCaches(args.cache << 20),
     )
-    Assistant(EdgeSession(edge), client, mode=args.mode)  # refuses a mode that cannot be
-    if client and args.mode in (None, PREFER_ON_DEVICE):
+    if endpoint.mode == PREFER_ON_DEVICE:
         within = "" if args.delay is None else f", or after {args.delay:g} s"
         logging.info("mode %s: an answer is sent when it is settled%s", PREFER_ON_DEVICE, within)
     config = uvicorn.Config(
@@ -117,10 +108,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     parser = CommandParser(
         prog="python -m edge_runtime.endpoint",
+        usage="python -m edge_runtime.endpoint [options]",
         description="Serve this device's model to clients of OpenAI's chat protocol.",
         epilog=_EPILOG,
     )
-    parser.declare(_EndpointArguments, {"service": "Where the device asks.", **BUDGET_GROUP, **MODEL_GROUP})
+    parser.declare(_EndpointArguments)
     args = parser.parse(_EndpointArguments, argv)
     return run_command("endpoint", lambda: _run(args), extra="endpoint")
 

@@ -10,7 +10,7 @@ cannot take text back: in mode prefer_on_device, whose text may be refined, an a
 settled, or for a delay that is set: after it nothing more is taken from the cloud, and the text goes on as it
 is written.
 
-Not responsible for answers (see `edge_runtime.assistant`).
+Not responsible for answers (see `edge_runtime.session`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -31,16 +31,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from common.errors import UserError
-from edge_runtime.assistant import Assistant, device_doubt
-from edge_runtime.budget import DailyBudget
-from edge_runtime.client.client import Client
-from edge_runtime.decode.answer import ServiceReport
+from edge_runtime.client.question import ServiceReport
+from edge_runtime.cloud import Cloud, device_doubt
 from edge_runtime.decode.endings import Stop
 from edge_runtime.decode.streams import aiter_tokens
 from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
 from edge_runtime.endpoint.conversation_caches import ConversationCaches
 from edge_runtime.errors import CloudFailureError, UsageError
-from edge_runtime.memory import AnswerMemory
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.session import EdgeSession, TurnAnswer
 
@@ -60,19 +57,17 @@ class Endpoint:
     def __init__(
         self,
         edge: EdgeRuntime,
-        client: Client | None = None,
+        cloud: Cloud | None = None,
         *,
         mode: str | None = None,
         key: str | None = None,
         max_tokens: int = 512,
         delay: float | None = None,
-        daily: DailyBudget | None = None,
-        memory: AnswerMemory | None = None,
         caches: ConversationCaches | None = None,
     ) -> None:
         self.caches = caches or ConversationCaches()
-        self.edge, self.client, self.mode, self.key = edge, client, mode, key
-        self.max_tokens, self.delay, self.daily, self.memory = max_tokens, delay, daily, memory
+        self.edge, self.cloud, self.mode, self.key = edge, cloud, mode, key
+        self.max_tokens, self.delay = max_tokens, delay
         self.name = edge.bundle.path.name
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -93,23 +88,18 @@ class Endpoint:
             self._turn.release()
 
     def answer(self, asked: ChatRequest) -> TurnAnswer:
-        """The answer to a request; raises what `Assistant.ask` does."""
+        """The answer to a request; raises what `EdgeSession.ask` does."""
         *before, question = asked.messages
         session = EdgeSession(self.edge, messages=before)
-        assistant = Assistant(
-            session,
-            self.client,
-            mode=self.mode,
-            daily=self.daily,
-            memory=self.memory,
-        )
         limit = min(asked.max_tokens or self.max_tokens, self.max_tokens)
         options = replace(self.edge.options(max_tokens=limit), sampling=asked.sampling)
         messages, _ = session.prompt(question.content, options)
         self.caches.enter(self.edge.engine, self.edge.prompt_ids(messages))
         # Sampled answers cannot be refined, and need no doubt of a cloud that is not asked.
         private = asked.sampling is not None
-        return assistant.ask(question.content, options, private=private, delay=self.delay)
+        return session.ask(
+            question.content, options, cloud=self.cloud, mode=self.mode, private=private, delay=self.delay
+        )
 
 
 async def _pieces(endpoint: Endpoint, asked: ChatRequest, answer: TurnAnswer) -> AsyncGenerator[str]:
@@ -142,8 +132,7 @@ def _report(answer: TurnAnswer) -> dict[str, Any]:
         "device_doubt": device_doubt(answer.tokens),
         "doubt_before": service.doubt_before,
         "payload_bytes": sum(service.payload_bytes),
-        "spent": asdict(service.spent),
-        "remembered": service.remembered,
+        "sent_bytes": service.sent,
         "failure": service.failure,
         "passes": answer.stats.passes,
         "cached_tokens": answer.stats.reused,

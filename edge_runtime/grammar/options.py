@@ -14,8 +14,6 @@ from common.cli import option
 from edge_runtime.grammar.errors import GrammarError
 from edge_runtime.grammar.grammar import MAX_GRAMMAR_BYTES, Grammar
 
-GRAMMAR_GROUP = {"grammar": "What the answer is to be, whatever the anchors are."}
-
 
 @dataclass(frozen=True, kw_only=True)
 class GrammarOptions:
@@ -23,41 +21,29 @@ class GrammarOptions:
 
     json_schema: Path | None = option(
         None,
-        "answer with JSON that is valid against the JSON Schema in this file",
+        "answer with JSON for the JSON Schema in this file",
         Path,
         metavar="FILE",
         either="grammar",
-        group="grammar",
     )
     tools: Path | None = option(
         None,
-        "answer with a call of one of the tools in this JSON list",
+        "answer with a call of a tool in this JSON list",
         Path,
         metavar="FILE",
         either="grammar",
-        group="grammar",
-    )
-    regex: str | None = option(
-        None,
-        "answer with a text that this regular expression matches",
-        metavar="PATTERN",
-        either="grammar",
-        group="grammar",
     )
     grammar: Path | None = option(
         None,
-        "answer with a sentence of the Lark grammar in this file",
+        "answer in the Lark grammar in this file",
         Path,
         metavar="FILE",
         either="grammar",
-        group="grammar",
     )
 
 
 def read_grammar(args: GrammarOptions) -> Grammar | None:
     """The grammar that is asked for; None where none is. Raises GrammarError."""
-    if args.regex is not None:
-        return Grammar.regex(args.regex)
     if args.json_schema is not None:
         return Grammar.json_schema(_text(args.json_schema))
     if args.grammar is not None:

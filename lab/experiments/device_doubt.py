@@ -5,7 +5,7 @@ was trained on, about what only the cloud was, and about what nobody was. The de
 cloud's anchors after a share of the steps are filled beside it. How well the device's doubt of its own answer
 tells where the cloud helps, and the right answers against the share of questions that are sent. `python -m
 lab.experiments.device_doubt` writes the threshold into the pair's bundle. Not responsible for the modes that
-use it (see `edge_runtime.assistant`).
+use it (see `edge_runtime.session`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloud_anchor.errors import NothingToSendError
-from edge_runtime.assistant import WATCHED, doubt_of
+from edge_runtime.cloud import WATCHED, doubt_of
 from edge_runtime.engine.base import log_total
 from edge_runtime.predictor import read_logits
 from edge_runtime.runtime import EdgeRuntime, FillRequest

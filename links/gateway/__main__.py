@@ -11,15 +11,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 from common.cli import INTERRUPTED, CommandParser, option, run_command
 from edge_runtime.client import KEY_VARIABLE
 from edge_runtime.client.client import open_client
 from edge_runtime.errors import UsageError
-from links.gateway.quota import Spending
 from links.profiles import FREE
 
 log = logging.getLogger("links.gateway")
@@ -33,10 +31,6 @@ EPILOG = """examples:
 exit codes: 0 ended by SIGTERM, 2 usage, 4 bad or missing model, 5 the service or the link has failed,
 130 interrupted
 """
-
-
-_QUOTAS = "quotas, on a link that costs money"
-_quota = partial(option, group=_QUOTAS, metavar="M")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +50,6 @@ class _GatewayArguments:
     )
     threads: int | None = option(None, "of the edge model, which reads questions", int, metavar="N")
     timeout: float = option(60.0, "for an answer of the service (default 60)", metavar="S")
-    kept: int = option(256, "answers kept for repeats (default 256)", metavar="N")
     seals: list[Path] | None = option(
         None,
         "a device's NAME.gateway.seal; once for each device, and only these are answered (see links.seal)",
@@ -73,31 +66,20 @@ class _GatewayArguments:
     confidence: bool = option(
         False, "tell the devices how sure the cloud is of what it sends (2 bits a token): their line `doubt`"
     )
-    log_level: str = option("info", "default: info", choices=("debug", "info", "warning", "error"))
-    spend_peer: float = _quota(Spending.of_peer, f"to one peer in a day (default {Spending.of_peer:g})")
-    spend_day: float = _quota(Spending.of_day, f"in a day (default {Spending.of_day:g})")
-    spend_total: float = _quota(
-        Spending.of_all, f"in all, or since the start without --state (default {Spending.of_all:g})"
-    )
-    state: Path | None = option(
-        None, "where what was spent is kept; default: nowhere", Path, group=_QUOTAS, metavar="FOLDER"
-    )
+    spend_peer: float = option(1.0, "most money of frames to one peer in a day (default 1)", metavar="M")
+    spend_day: float = option(10.0, "the same to all peers (default 10)", metavar="M")
 
 
-def parser() -> CommandParser:
-    """The command line."""
-    result = CommandParser(
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = CommandParser(
         prog="python -m links.gateway",
+        usage="python -m links.gateway --link ADDRESS --service URL [options]",
         description="Answer questions that come as short frames over a link, with an anchor service. A "
         "repeated question gets the same answer again, without another run of the service.",
         epilog=EPILOG,
     )
-    result.declare(_GatewayArguments, {_QUOTAS: "Of the frames sent, in the currency of the link's tariff."})
-    return result
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    args = parser().parse(_GatewayArguments, argv)
+    parser.declare(_GatewayArguments)
+    args = parser.parse(_GatewayArguments, argv)
     return run_command("gateway", lambda: _run(args))
 
 
@@ -105,18 +87,14 @@ def _run(args: _GatewayArguments) -> int:
     from edge_runtime.bundle.lookup import gateway_bundle
     from edge_runtime.runtime import EdgeRuntime
     from links import open_link
-    from links.gateway.answering import Gateway, GatewayLimits, serve_link
-    from links.gateway.quota import Quota
+    from links.gateway.answering import Gateway, serve_link
     from links.gateway.service import ServiceSource
+    from links.quota import Quota, state_folder
     from links.seal import Seal, SealedLink
 
-    if args.kept < 1:
-        raise UsageError(f"kept: expected at least 1, found {args.kept}")
-    logging.basicConfig(format="gateway: %(message)s", level=args.log_level.upper())
+    logging.basicConfig(format="gateway: %(message)s", level=logging.INFO)
     client = open_client("service", args.service, args.key_file, args.timeout)
-    spending = Spending(args.spend_peer, args.spend_day, args.spend_total)
-    if not all(0 <= money < float("inf") for money in astuple(spending)):
-        raise UsageError(f"quotas: expected money of 0 or more, found {spending}")
+    quota = Quota(state_folder() / "gateway.json", args.spend_peer, args.spend_day)
     edge = EdgeRuntime.open(gateway_bundle(args.edge), threads=args.threads)
     stop, stopped_by = threading.Event(), signal.SIGTERM
 
@@ -131,7 +109,6 @@ def _run(args: _GatewayArguments) -> int:
                 f"link: expected the service's end of one, such as udp-listen:7777, found {args.link!r:.100}"
             )
         source = ServiceSource.open(client, edge.bundle.contract.identity, confidence=args.confidence)
-        limits = GatewayLimits(kept=args.kept)
         if args.seals:
             link = SealedLink(link, [Seal(path) for path in args.seals])
         tariff = link.profile.tariff
@@ -142,9 +119,8 @@ def _run(args: _GatewayArguments) -> int:
             edge.question_context(),
             source,
             _in_thread,
-            limits,
             predictive=args.predictive_from_anyone or None,
-            quota=Quota(spending, args.state) if tariff.price else None,
+            quota=quota if tariff.price else None,
         )
         before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
         try:

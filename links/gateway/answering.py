@@ -43,9 +43,9 @@ from links.frames import (
 from links.frames.kinds import HEAD_BYTES
 from links.gateway.cookies import Cookies
 from links.gateway.limits import Allowance, FailedFrames, Rate
-from links.gateway.quota import Quota
 from links.gateway.refusals import RETRY_SECONDS, refusal_of
 from links.gateway.service import AnchorSource
+from links.quota import Quota
 from payload import Shared
 from payload.errors import ChecksumError, PayloadError
 from payload.header import MIN_PAYLOAD_BYTES

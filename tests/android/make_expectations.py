@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from common.files import write_whole
-from edge_runtime.assistant import device_doubt
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, file_record, read_manifest
+from edge_runtime.cloud import device_doubt
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, agreement, fill
 from edge_runtime.decode.sampling import Sampling
 from edge_runtime.engine.fp32_activations import with_fp32_activations

@@ -19,8 +19,8 @@ from cloud_anchor.selection.select import Selection
 from edge_runtime import fill as fill_command
 from edge_runtime.bundle.manifest import MANIFEST, Manifest
 from edge_runtime.client.client import Client as EdgeClient
+from edge_runtime.cloud import CloudQuestion
 from edge_runtime.errors import BundleSchemaError
-from edge_runtime.online import ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
 from lab.canvases import denoise_steps
 from lab.experiments.doubt import keep
@@ -122,9 +122,9 @@ def test_the_service_sends_it_where_asked(client: Client, pipeline: Pipeline, ed
     for without in ({}, {"confidence": False}):
         assert client.anchors(prompt=PROMPT, **without).body == pipeline.payload(made)
     assert client.anchors(prompt=PROMPT, confidence="yes").code == "invalid_request"
+    asked = EdgeClient(client.url, fields={"confidence": True, "fraction": 0.5})
     for stream in (False, True):
-        options = ServiceOptions((0.25, 0.5) if stream else (), stream, confidence=True)
-        answer = ServiceRequest(EdgeClient(client.url), edge, PROMPT, options).start().answer()
+        answer = CloudQuestion(asked, edge, PROMPT, stream=stream).answer()
         list(answer)
         assert answer.doubt is not None
         assert 0.025 <= answer.doubt <= 0.75

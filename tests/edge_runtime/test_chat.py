@@ -15,7 +15,7 @@ import pytest
 
 from edge_runtime import chat
 from edge_runtime.decode.refine import AnchorFeed
-from tests.edge_runtime.test_assistant import assistant
+from tests.edge_runtime.test_modes import FakeCloud, fresh
 
 
 def talk(
@@ -55,37 +55,34 @@ def test_a_conversation(
 
 
 @pytest.mark.parametrize(
-    ("lines", "options", "words"),
+    ("lines", "options"),
     [
-        ("/what\n", (), "expected one of /mode"),
-        ("/mode in_the_sky\n", (), "only_on_device"),
-        ("/mode only_in_cloud\n", (), "--url"),
-        ("/save\n", (), "its name"),
-        ("/load nowhere\n", (), "readable session"),
-        ("/private\n", (), "some text"),
-        ("x\n", ("--load", "nowhere", "--system", "s"), "--load"),
-        ("x\n", ("--link", "nowhere:"), "expected one of udp"),
-        ("x\n", ("--airtime", "3"), "--link beside it"),
+        ("/what\n", ()),
+        ("/mode in_the_sky\n", ()),
+        ("/mode only_in_cloud\n", ()),
+        ("/save\n", ()),
+        ("/load nowhere\n", ()),
+        ("/private\n", ()),
+        ("x\n", ("--load", "nowhere", "--system", "s")),
+        ("x\n", ("--mode", "only_in_cloud")),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
     lines: str,
     options: tuple[str, ...],
-    words: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     said = talk(lines, *options, monkeypatch=monkeypatch, capfd=capfd)
     assert said[0] in "24"
-    assert words in said
-    assert "Traceback" not in said
+    assert said.count("\n") == 2
 
 
 def test_ctrl_c_while_the_cloud_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    helper, client = assistant("prefer_in_cloud")
-    talk = chat.Chat(helper, 6)
+    cloud = FakeCloud()
+    talk = chat.Chat(fresh(), cloud, mode="prefer_in_cloud", max_tokens=6)
 
     def interrupted(feed: AnchorFeed, timeout: float | None = None) -> None:
         raise KeyboardInterrupt
@@ -94,10 +91,10 @@ def test_ctrl_c_while_the_cloud_is_waited_for(
         waiting.setattr(AnchorFeed, "last", interrupted)
         talk.do("Why?")
     assert "(stopped)" in capsys.readouterr().err
-    assert helper.session.messages == ()
+    assert talk.session.messages == ()
     talk.do("Why?")
-    assert len(helper.session.messages) == 2
-    assert len(client.asked) == 2
+    assert len(talk.session.messages) == 2
+    assert len(cloud.asked) == 2
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:

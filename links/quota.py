@@ -1,0 +1,85 @@
+"""A quota of money: what may be spent on frames in a day, for one peer and for all, kept on the disk.
+
+Responsible for counting what was spent and for saying what may be. Not responsible for prices (see
+`links.profiles`). A day is one of UTC; a clock that goes back does not begin a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from common.files import read_json, write_whole
+from edge_runtime.errors import LinkError, UsageError
+from links.duty import DAY
+
+log = logging.getLogger("links")
+
+
+class Quota:
+    """Most money in a day: of_peer for each peer, of_day for all of them.
+
+    file: where it is kept; several programs may share it. Raises UsageError for limits that are none.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        of_peer: float = math.inf,
+        of_day: float = math.inf,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if not (of_peer >= 0 and of_day >= 0):
+            raise UsageError(f"quota: expected money of 0 or more, found {of_peer:g} and {of_day:g}")
+        self._file, self._of_peer, self._of_day, self._clock = file, of_peer, of_day, clock
+        self._told: set[tuple[int, str]] = set()
+        self._read()  # a file that is none is an error now, not at the first frame
+
+    def allows(self, peer: str | None, money: float) -> bool:
+        """Whether so much may be spent for a peer; says why not, once a day for each reason."""
+        day, peers = self._read()
+        quotas = {
+            f"of {peer}": (peers.get(str(peer), 0.0), self._of_peer),
+            "of the day": (sum(peers.values()), self._of_day),
+        }
+        over = {(day, name) for name, (spent, most) in quotas.items() if spent + money > most * (1 + 1e-9)}
+        for _, name in sorted(over - self._told):
+            log.warning("the quota %s is used up: no frames to %s", name, peer)
+        self._told |= over
+        return not over
+
+    def spend(self, peer: str | None, money: float) -> None:
+        """Counts what is spent. Raises LinkError where that cannot be written."""
+        day, peers = self._read()
+        peers[str(peer)] = peers.get(str(peer), 0.0) + money
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._file, json.dumps({"day": day, "peers": peers}).encode("ascii"))
+        except OSError as error:
+            raise LinkError(f"{self._file}: expected to keep what is spent, found {error}") from None
+
+    def _read(self) -> tuple[int, dict[str, float]]:
+        """The day, and what was spent on it."""
+        today = int(self._clock() // DAY)
+        try:
+            if not self._file.exists():
+                return today, {}
+            state = read_json(self._file, UsageError)
+            day = int(state["day"])
+            peers = {str(peer): float(money) for peer, money in state["peers"].items()}
+        except (OSError, KeyError, ValueError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"{self._file}: expected what was spent, found {error!r:.100}; delete it to begin again"
+            ) from None
+        return (day, peers) if day >= today else (today, {})
+
+
+def state_folder() -> Path:
+    """Where programs keep what they know of this user."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "inverse-speculation"

@@ -155,46 +155,33 @@ def test_the_command_lines_show_it(
             assert line.startswith("doubt      unknown")
 
 
-@pytest.mark.parametrize(("limit", "code"), [(1.0, 0), (0.0, 6), (None, 2)])
-def test_an_answer_is_declined_from_the_bundle_s_limit_on(
+@pytest.mark.parametrize(
+    ("limit", "sent", "code"), [(1.0, True, 0), (0.0, True, 6), (None, True, 2), (1.0, False, 6)]
+)
+def test_an_answer_is_declined_from_the_bundle_s_limit_on_and_where_its_doubt_is_unknown(
     pipeline: Pipeline,
     edge_bundle: Path,
     client: Client,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     limit: float | None,
+    sent: bool,
     code: int,
 ) -> None:
     bundle, file = Path(shutil.copytree(edge_bundle, tmp_path / "bundle")), tmp_path / "payload.bin"
     if limit is not None:
         keep(bundle, not_sure_from=limit)
     (made,) = pipeline.make([PROMPT], CONFIG)
-    file.write_bytes(pipeline.payload(made, embed_prompt=True, confidence=True))
-    sources = [[str(file)], ["--url", client.url, "--prompt", PROMPT], [str(file), "--json"]]
+    file.write_bytes(pipeline.payload(made, embed_prompt=True, confidence=sent))
+    sources = [[str(file)], [str(file), "--json"], *([["--url", client.url, "--prompt", PROMPT]] * sent)]
     for source in sources:
         assert fill_command.main([*source, "--edge", str(bundle), "--threads", "1", "--decline"]) == code
         said = capfd.readouterr()
         if code == 6:
             assert "fill: declined; doubt" in said.err
-            assert "not sure" in said.err
             assert json.loads(said.out)["declined"] if "--json" in source else not said.out
-        elif code == 2:
-            assert "expected a bundle that states its limit of doubt" in said.err
-        else:
+        elif code == 0:
             assert said.out.strip()
-
-
-def test_an_unknown_doubt_is_declined_too(
-    pipeline: Pipeline, edge_bundle: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    bundle, file = Path(shutil.copytree(edge_bundle, tmp_path / "bundle")), tmp_path / "payload.bin"
-    keep(bundle, not_sure_from=1.0)
-    (made,) = pipeline.make([PROMPT], CONFIG)
-    file.write_bytes(pipeline.payload(made, embed_prompt=True))
-    assert fill_command.main([str(file), "--edge", str(bundle), "--threads", "1", "--decline"]) == 6
-    said = capfd.readouterr()
-    assert not said.out
-    assert "doubt unknown" in said.err
 
 
 @pytest.mark.parametrize("limit", [-0.1, 1.1, "much", True])

@@ -178,11 +178,6 @@ def test_weights_in_eight_bits_by_rows_open_as_others_do(dream_folder: Path, cop
     )
 
 
-def test_places_without_a_model() -> None:
-    with pytest.raises(CheckpointError, match=r"/nowhere/model: expected a folder .*, found no such folder"):
-        load_model("/nowhere/model")
-
-
 def test_prompts_that_do_not_fit(dream_folder: Path) -> None:
     model = load_model(str(dream_folder), device="cpu")
     with pytest.raises(

@@ -75,14 +75,10 @@ class DenoiseOptions:
         """The run that they describe, on a model with this plan; raises RequestError."""
         from cloud_anchor.sampling.config import steps_for
 
-        given = {each.name: getattr(self, each.name) for each in fields(DenoiseOptions)}
-        fraction = given.pop("fraction")
-        for name in ("canvas", "total_steps"):
-            if given[name] is None:
-                given[name] = getattr(plan, name)
-        if self.steps is None:
-            given["steps"] = steps_for(fraction, given["total_steps"])
-        return replace(plan, **given)
+        said = {each.name: getattr(self, each.name) for each in fields(DenoiseOptions)}
+        given = {name: value for name, value in said.items() if value is not None}
+        steps = steps_for(given.pop("fraction"), given.get("total_steps", plan.total_steps))
+        return replace(plan, **{"steps": steps, **given})
 
 
 @dataclass(frozen=True, kw_only=True)

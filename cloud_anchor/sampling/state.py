@@ -1,12 +1,11 @@
 """Sampler state: canvases, commit steps and the last forward pass of the answers in a batch.
 
-Responsible for copying, splitting and joining rows, so that answers can join and leave a batch. Not
+Responsible for splitting and joining rows, so that answers can join and leave a batch. Not
 responsible for what a step does (see `step`).
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +89,7 @@ _TENSORS = ("ids", "when", "sure")
 
 @dataclass
 class State:
-    """Answers being denoised, one per row. Advanced in place; `copy` before branching.
+    """Answers being denoised, one per row. Advanced in place.
 
     ids:   int64 [B, C], canvas tokens. when: int32 [B, C], the step that committed each, 0 where masked
            or pinned.
@@ -121,14 +120,6 @@ class State:
             sure=torch.zeros(shape, device=model.device),
             steps=[0] * len(prompts),
             generators=[torch.Generator(model.device).manual_seed(config.seed) for _ in prompts],
-        )
-
-    def copy(self) -> State:
-        """An independent state with the same future."""
-        return dataclasses.replace(
-            self,
-            steps=list(self.steps),
-            generators=[generator.clone_state() for generator in self.generators],
         )
 
     def select_rows(self, rows: Sequence[int]) -> State:

@@ -238,7 +238,7 @@ class VllmServer:
         said = _message(data)
         found = f"status {status}: {said}" if said else f"status {status}"
         if status in BUSY:
-            seconds = float(retry_after) if (retry_after or "").isdecimal() else None
+            seconds = float(retry_after) if retry_after and retry_after.isdecimal() else None
             busy = f"{self.url}: expected a server with a free place, found {found}. Try again later."
             return ServerBusyError(busy, retry_after=seconds)
         if status in (400, 413, 422):

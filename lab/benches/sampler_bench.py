@@ -161,8 +161,7 @@ def compare(
 ) -> list[BenchRow]:
     """The plain sampler on every prompt, then this one in batches; the best time of `repeats`.
 
-    stop: also with this stop rule. compiled: at
-    last also with the model compiled, which it then stays.
+    stop: also with this stop rule. compiled: at last also with the model compiled, which it then stays.
     """
     work = Work.of(model, prompts, config.canvas)
     expected: list[list[list[int]]] | None = None

@@ -130,7 +130,11 @@ class VllmServer:
             )
         if self.key is not None and not (self.key.isascii() and self.key.isprintable() and self.key):
             raise RequestError("backend key: expected printable ASCII characters, found others")
-        self._pool = urllib3.PoolManager(1, maxsize=self.connections, block=True, retries=False)
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        if self.key is not None:
+            headers["Authorization"] = f"Bearer {self.key}"
+        size = self.connections
+        self._pool = urllib3.PoolManager(1, headers, maxsize=size, block=True, retries=False)
 
     def models(self, timeout: float = 10.0) -> list[ServedName]:
         """The models that it has."""
@@ -170,30 +174,28 @@ class VllmServer:
     def _ask(self, method: str, path: str, body: bytes | None, timeout: float) -> Mapping[str, Any]:
         """The JSON object of an answer; asked again where nothing was begun and time is left."""
         end = time.monotonic() + timeout
-        for attempt in range(1, ATTEMPTS + 1):
-            began = time.perf_counter()
+        for attempt in range(ATTEMPTS):
+            began, outcome = time.perf_counter(), "ok"
             try:
-                answer = self._attempt(method, path, body, end)
+                return self._attempt(method, path, body, end)
             except ServerBusyError as error:
-                self.observe(error.outcome, time.perf_counter() - began)
-                wait = BACKOFF_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
+                outcome = error.outcome
+                wait = BACKOFF_SECONDS * 2**attempt * random.uniform(0.5, 1.0)
                 wait = max(wait, error.retry_after or 0.0)
-                if attempt == ATTEMPTS or time.monotonic() + wait >= end:
+                if attempt == ATTEMPTS - 1 or time.monotonic() + wait >= end:
                     raise
-                self.sleep(wait)
-            except (ServerError, RequestError) as error:
-                outcome = error.outcome if isinstance(error, ServerError) else "refused"
-                self.observe(outcome, time.perf_counter() - began)
+            except ServerError as error:
+                outcome = error.outcome
                 raise
-            else:
-                self.observe("ok", time.perf_counter() - began)
-                return answer
+            except RequestError:
+                outcome = "refused"
+                raise
+            finally:
+                self.observe(outcome, time.perf_counter() - began)
+            self.sleep(wait)
         raise AssertionError("unreachable")
 
     def _attempt(self, method: str, path: str, body: bytes | None, end: float) -> Mapping[str, Any]:
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        if self.key is not None:
-            headers["Authorization"] = f"Bearer {self.key}"
         left = end - time.monotonic()
         late = f"{self.url}: expected an answer in time, found none"
         if left <= 0:
@@ -203,7 +205,6 @@ class VllmServer:
                 method,
                 self.url.rstrip("/") + path,
                 body=body,
-                headers=headers,
                 timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, left), read=left),
                 redirect=False,
                 preload_content=False,

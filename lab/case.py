@@ -23,7 +23,7 @@ from lab.autoregressive import Autoregressive
 from lab.conditions import ALONE, FULL, Condition, Situation
 from lab.questions.items import Item
 from lab.questions.judge import graded
-from lab.questions.similarity import chrf, edit_similarity, word_f1_set
+from lab.questions.similarity import edit_similarity
 from lab.runs import Run
 from payload import NO_EXTRAS, AnchorSet, Codec, Extras, Shared, encode
 
@@ -157,8 +157,6 @@ class Case:
         """The same with all similarity measures."""
         text, wanted = self.text(ids), self.text(reference)
         return self.judged(ids, reference) | {
-            "f1_set": word_f1_set(text, wanted),
-            "chrf": chrf(text, wanted),
             "edit": edit_similarity(ids, reference),
             "exact": float(text == wanted),
             "tokens": len(ids),

@@ -235,8 +235,6 @@ def against(answers: Answers, metric: str, *same: str, **control: Any) -> Figure
 
 METRICS = {
     "F1": "f1",
-    "F1 (sets)": "f1_set",
-    "chrF": "chrf",
     "edit": "edit",
     "exact": "exact",
     "right": "right",
@@ -245,10 +243,10 @@ METRICS = {
     "passes": "passes",
     "tokens": "tokens",
 }
-"""Column -> field. F1 is the multiset one; edit is token edit similarity; exact is the full run's text."""
+"""Column -> field. edit is token edit similarity; exact is the full run's text."""
 
 MEASURES_NOTE = (
-    "F1, chrF, edit similarity and exact match are against the same run's finished answer; right is the "
+    "F1, edit similarity and exact match are against the same run's finished answer; right is the "
     "checkable answer. Cells: mean ± standard deviation [95% bootstrap interval]."
 )
 

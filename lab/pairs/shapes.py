@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,7 @@ def write(
 ) -> None:
     """Write a checkpoint folder in bf16: config, weights, tokenizer, generation config.
 
+    The folder is replaced as a whole: an interruption leaves the old one or the new one.
     diffusion: of Dream's architecture instead of Qwen2's. canvas: its default length and steps.
     """
     end_of_text, _, im_end, mask = special_ids(configuration["pad_token_id"])
@@ -97,35 +98,19 @@ def write(
     else:
         config |= {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
         generation |= {"eos_token_id": [im_end, end_of_text], "do_sample": False}
-    files = [tokenizer_folder / name for name in ("tokenizer.json", "tokenizer_config.json")]
-    write_folder(folder, config, model, files, generation)
-
-
-def write_folder(
-    folder: Path,
-    config: Mapping[str, Any],
-    model: Qwen2ForCausalLM,
-    copied: Iterable[Path],
-    generation: Mapping[str, Any] | None = None,
-) -> None:
-    """Write a checkpoint folder with these files beside the weights, which are in the configuration's dtype.
-
-    The folder is replaced as a whole: an interruption leaves the old one or the new one.
-    """
     fresh = folder.with_name(folder.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     for name, content in (("config.json", config), ("generation_config.json", generation)):
-        if content is not None:
-            (fresh / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        (fresh / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     state = {
-        key: value.detach().to(getattr(torch, config["torch_dtype"])).contiguous()
+        key: value.detach().to(torch.bfloat16).contiguous()
         for key, value in model.state_dict().items()
         if not (config["tie_word_embeddings"] and key == "lm_head.weight")
     }
     save_file(state, fresh / "model.safetensors", metadata={"format": "pt"})
-    for file in copied:
-        shutil.copyfile(file, fresh / file.name)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(tokenizer_folder / name, fresh / name)
     if folder.exists():
         shutil.rmtree(folder)
     fresh.rename(folder)

@@ -48,13 +48,13 @@ bounds allow.
 """
 
 
-def bundle_of_smollm2(again: bool = False) -> Path:
+def bundle_of_smollm2() -> Path:
     """The bundle in the user's cache, fetched, converted and verified where it is not there."""
     out = cache_root() / "bundles" / BUNDLE
-    if again or not (out / MANIFEST).is_file():
+    if not (out / MANIFEST).is_file():
         source = fetched(SMOLLM2)
         out.parent.mkdir(parents=True, exist_ok=True)
-        convert(source, out, variants=VARIANTS, thresholds=BOUNDS, force=again, progress=Bars())
+        convert(source, out, variants=VARIANTS, thresholds=BOUNDS, progress=Bars())
     return out
 
 
@@ -107,7 +107,6 @@ def show(edge: EdgeRuntime, trace: Trace, fraction: str, dream: TraceTokenizer, 
     table = Table()
     for column in ("", "agreement", "tokens sent", "bytes", "edge passes", "tokens"):
         table.add_column(column, justify="right" if column else "left")
-    agreed: list[float] = []
     for what, sent, size, answer in (
         ("edge model alone", 0, 0, alone),
         (f"paper's anchors at {float(fraction):.0%}", len(paper), paper_bytes, paper_answer),
@@ -115,19 +114,12 @@ def show(edge: EdgeRuntime, trace: Trace, fraction: str, dream: TraceTokenizer, 
     ):
         seen = answer.text[: len(trace.output)] if trace.output_cut else answer.text
         figures = (sent, size, answer.passes, len(answer.tokens))
-        agreed.append(word_f1(seen, trace.output))
-        table.add_row(what, f"{agreed[-1]:.3f}", *map(str, figures))
+        table.add_row(what, f"{word_f1(seen, trace.output):.3f}", *map(str, figures))
     console.print(table)
     console.print(
         "Agreement is with Dream's own text; it is not correctness. The whole answer needs Dream's full run."
     )
-    if agreed[1] <= agreed[0]:
-        console.print(
-            "The paper's anchors buy nothing here: what Dream had committed by then leads the edge model "
-            "further from Dream's text than it comes alone."
-        )
-    doubled = doubled_words(trace.output)
-    if doubled:
+    if doubled := doubled_words(trace.output):
         console.print(f"Dream's text has {doubled} doubled words: it committed four tokens a step.")
     console.print(
         f"once more   python -m edge_runtime.fill {path} --edge {edge.bundle.path} --prompt ...",
@@ -155,9 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--run", metavar="NAME", help="benchmark/index of a run (default: the first)")
     parser.add_argument("--fraction", default="0.1", help="share of the steps (default 0.1)")
-    parser.add_argument("--variant", choices=VARIANTS, help="of the edge model (default: the bundle's)")
     parser.add_argument("--tokenizer", type=Path, help="Dream's tokenizer.json[.gz] (default: fetched)")
-    parser.add_argument("--again", action="store_true", help="convert again")
     parser.add_argument("-o", "--output", type=Path, default=Path("payload.bin"), help="the payload kept")
     args = parser.parse_args(argv)
 
@@ -174,8 +164,8 @@ def main(argv: list[str] | None = None) -> int:
                 f"real: the prompt of {trace.name} is cut in the published file: the edge model reads it so",
                 file=sys.stderr,
             )
-        bundle = bundle_of_smollm2(args.again)
-        edge = EdgeRuntime.open(bundle, args.variant)
+        bundle = bundle_of_smollm2()
+        edge = EdgeRuntime.open(bundle)
         show(edge, trace, args.fraction, dream, args.output)
         print(f"\n{time.monotonic() - started:.0f} s in all; the bundle is kept in {bundle}")
 

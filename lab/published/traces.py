@@ -35,7 +35,6 @@ from lab.published.published_runs import (
     read_traces,
 )
 from lab.published.recorded_tables import RecordedOptions, fill_runs
-from lab.questions.similarity import chrf, word_f1_set
 from lab.report import print_tables
 from lab.tables import Answers, Row, Table, rows
 
@@ -115,25 +114,17 @@ def score_rows(
         for fraction, pairs in trace.anchors.items():
             bare = [token for _, token in pairs]
             for what, ids in (("anchors alone", bare), ("prefix alone", full[: len(pairs)])):
-                yield about | {"fraction": fraction, "what": what, **_scores(text(ids), trace.output)}
+                yield about | {"fraction": fraction, "what": what, "f1": word_f1(text(ids), trace.output)}
         if fill is None:
             continue
-        yield about | {"fraction": "0", "what": "0.5B alone", **_scores(fill.alone, trace.output)}
+        yield about | {"fraction": "0", "what": "0.5B alone", "f1": word_f1(fill.alone, trace.output)}
         for fraction, stored in fill.forced.items():
             ids, reference = stored["real_tokens"], tokenizer.encode(trace.output)
             gaps = [p for p in range(min(len(ids), len(reference))) if not stored["is_anchor"][p]]
             gap_f1, accuracy = gap_scores(text, ids, reference, gaps)
             row = about | {"fraction": fraction, "what": "anchors, filled by 0.5B"}
-            row |= _scores(stored["real_text"], trace.output)
+            row["f1"] = word_f1(stored["real_text"], trace.output)
             yield row | ({"gap_f1": gap_f1, "gap_accuracy": accuracy} if gaps else {})
-
-
-def _scores(text: str, reference: str) -> dict[str, float]:
-    return {
-        "f1": word_f1(text, reference),
-        "f1_set": word_f1_set(text, reference),
-        "chrf": chrf(text, reference),
-    }
 
 
 SHAPE = {
@@ -143,7 +134,7 @@ SHAPE = {
     "runs": "runs",
     "share in the leading run": "leading",
 }
-SCORES = {"F1": "f1", "F1 (sets)": "f1_set", "chrF": "chrf"}
+SCORES = {"F1": "f1"}
 GAPS = {"gap F1": "gap_f1", "gap-token accuracy": "gap_accuracy"}
 
 

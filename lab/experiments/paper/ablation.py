@@ -17,7 +17,7 @@ from lab.experiments.paper.fills import at
 from lab.statistics import cohen_d, wilcoxon
 from lab.tables import MEASURES_NOTE, Answers, Row, Table, less_than, metric_columns, rows
 
-COLUMNS = ("F1", "F1 (sets)", "chrF", "edit", "right", "sent")
+COLUMNS = ("F1", "edit", "right", "sent")
 
 
 def measure(case: RunCase) -> dict[str, Any]:

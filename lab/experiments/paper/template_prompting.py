@@ -15,7 +15,7 @@ from lab.tables import MEASURES_NOTE, Answers, Label, Table, against, metric_col
 
 PROMPTED = "template in the prompt"
 BLANK = "___"
-COLUMNS = ("F1", "chrF", "edit", "right", "tokens")
+COLUMNS = ("F1", "edit", "right", "tokens")
 LEAST_ROOM = 16
 """Fewest tokens of an answer that have to fit behind the prompt."""
 

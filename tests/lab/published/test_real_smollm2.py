@@ -41,14 +41,13 @@ def test_the_bundle_of_the_users_cache_is_made_where_it_is_not_there(
         assert out.parent.is_dir()
         out.mkdir(exist_ok=True)
         (out / MANIFEST).touch()
-        asked.append({name: options[name] for name in ("variants", "thresholds", "force")})
+        asked.append({name: options[name] for name in ("variants", "thresholds")})
 
     monkeypatch.setattr(real, "convert", convert)
     monkeypatch.setattr(real, "cache_root", lambda: tmp_path)
-    for again in (False, False, True):
-        assert (real.bundle_of_smollm2(again) / MANIFEST).is_file()
-    wanted = {"variants": real.VARIANTS, "thresholds": real.BOUNDS}
-    assert asked == [{**wanted, "force": False}, {**wanted, "force": True}]
+    for _ in range(2):
+        assert (real.bundle_of_smollm2() / MANIFEST).is_file()
+    assert asked == [{"variants": real.VARIANTS, "thresholds": real.BOUNDS}]
 
 
 def test_the_device_writes_dreams_text(smollm2_bundle: Path, dream: TraceTokenizer, tmp_path: Path) -> None:

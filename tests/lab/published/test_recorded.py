@@ -152,7 +152,7 @@ def test_one_run_is_shown(
     runs: Path, tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     """`make real` with the shipped model in SmolLM2's place."""
-    monkeypatch.setattr(real, "bundle_of_smollm2", lambda again: TINY_BUNDLE)
+    monkeypatch.setattr(real, "bundle_of_smollm2", lambda: TINY_BUNDLE)
     monkeypatch.setenv("COLUMNS", "120")
     payload = tmp_path / "payload.bin"
     line = [str(runs), "--tokenizer", str(tokenizer), "-o", str(payload)]

@@ -14,7 +14,7 @@ from transformers import Qwen2ForCausalLM
 
 from edge_runtime.decode.forced import common_prefix
 from lab.drafting.answers import Target, TargetAnswer
-from lab.drafting.block_model import STATES, BlockForm, block_logits
+from lab.drafting.block_model import BlockForm, block_logits
 
 PLACES = 64
 """Most blocks of one pass; they bound its memory."""
@@ -36,11 +36,11 @@ def pass_lengths(drafts: Sequence[Sequence[int]], answer: Sequence[int]) -> list
 
 @torch.inference_mode()
 def drafts_everywhere(
-    net: Qwen2ForCausalLM, form: BlockForm, item: TargetAnswer, target: Target | None = None
+    net: Qwen2ForCausalLM, form: BlockForm, item: TargetAnswer, target: Target
 ) -> list[list[int]]:
-    """The drafts after each prefix of an answer; target: for a drafter that reads its hidden states."""
+    """The drafts after each prefix of an answer."""
     text = torch.tensor([[*item.prompt, *item.answer]], device=net.device)
-    states = target_states(target, text) if target is not None and hasattr(net, STATES) else None
+    states = target_states(target, text)
     places = torch.arange(len(item.answer), device=net.device)[None] + len(item.prompt)
     found: list[list[int]] = []
     for starts in torch.split(places, PLACES, 1):
@@ -58,7 +58,7 @@ def target_states(target: Target, text: torch.Tensor) -> torch.Tensor:
 
 
 def tokens_a_pass(
-    net: Qwen2ForCausalLM, form: BlockForm, items: Sequence[TargetAnswer], target: Target | None = None
+    net: Qwen2ForCausalLM, form: BlockForm, items: Sequence[TargetAnswer], target: Target
 ) -> list[float]:
     """The mean accepted length of each answer, the target's own token counted."""
     found = []

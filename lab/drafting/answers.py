@@ -41,7 +41,7 @@ def families_of(source: str) -> Mapping[str, Draw]:
     world, _, kind = source.partition(":")
     if world != "testbed" or (kind and kind not in KINDS):
         raise RequestError(
-            f"--learn: expected tiny, testbed or testbed:KIND of {', '.join(KINDS)}, found {source!r}"
+            f"--data: expected tiny, testbed or testbed:KIND of {', '.join(KINDS)}, found {source!r}"
         )
     families = training_families(library.load())
     return {kind: families[kind]} if kind else families

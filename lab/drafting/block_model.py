@@ -5,9 +5,9 @@ Not responsible for losses or training.
 
 As in DFlash (arXiv 2602.06036) a block is the last known token and K - 1 masks, which see each other and the
 text before them; the text's own rows are causal, so that their keys and values can be kept. As in Dream the
-logits are shifted: row i predicts the token after it. With the target's hidden states, those of its last
-layer are projected and added to the embeddings of the text's tokens; the last known token, which the target
-has not run yet, has none.
+logits are shifted: row i predicts the token after it. The hidden states of the target's last layer are
+projected and added to the embeddings of the text's tokens; the last known token, which the target has not run
+yet, has none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,18 @@ from transformers import Qwen2ForCausalLM
 from lab.pairs import shapes
 
 STATES = "target_states"
-"""Name of the projection of the target's hidden states, where the model has one."""
+"""Name of the projection of the target's hidden states."""
+
+_SHAPE = (
+    "vocab_size",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "tie_word_embeddings",
+)
 
 
 @dataclass(frozen=True)
@@ -34,58 +45,19 @@ class BlockForm:
     mask: int
 
 
-_WIDTH = (
-    "hidden_size",
-    "intermediate_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "tie_word_embeddings",
-)
-
-
-def build_drafter(configuration: Mapping[str, Any], states: int = 0) -> Qwen2ForCausalLM:
-    """A drafter with random weights; states: hidden size of its target, 0 to draft from the text alone."""
-    net = shapes.build(configuration)
-    if states:
-        projection = torch.nn.Linear(states, configuration["hidden_size"], bias=False)
-        torch.nn.init.zeros_(projection.weight)
-        net.add_module(STATES, projection)
+def build_drafter(target: Mapping[str, Any], layers: int) -> Qwen2ForCausalLM:
+    """A drafter of the target's shape with fewer layers, and random weights; target: its configuration."""
+    rope = (target.get("rope_parameters") or target).get("rope_theta", 10_000.0)
+    shape = {name: target[name] for name in _SHAPE}
+    net = shapes.build({**shape, "rope_theta": rope, "num_hidden_layers": layers})
+    projection = torch.nn.Linear(target["hidden_size"], target["hidden_size"], bias=False)
+    torch.nn.init.zeros_(projection.weight)
+    net.add_module(STATES, projection)
     return net
 
 
-def drafter_configuration(target: Mapping[str, Any], hidden: int | None, layers: int) -> dict[str, Any]:
-    """The configuration of a drafter for a target of Qwen2's architecture: its vocabulary and positions, tied
-    embeddings, heads of 32, an MLP of 8/3 of the hidden size in steps of 32.
-
-    hidden: None for the target's own shape, with `layers` of its layers (see `begin_as`).
-    """
-    names = ("vocab_size", "max_position_embeddings", "rms_norm_eps", "bos_token_id", "eos_token_id")
-    rope = target.get("rope_parameters") or {}
-    if hidden is None:
-        shape = {name: target[name] for name in _WIDTH}
-    else:
-        heads = max(1, hidden // 32)
-        shape = {
-            "hidden_size": hidden,
-            "intermediate_size": -(-hidden * 8 // 96) * 32,
-            "num_attention_heads": heads,
-            "num_key_value_heads": heads,
-            "tie_word_embeddings": True,
-        }
-    return {
-        **{name: target[name] for name in names if name in target},
-        **shape,
-        "rope_theta": rope.get("rope_theta", target.get("rope_theta", 10_000.0)),
-        "num_hidden_layers": layers,
-        "use_sliding_window": False,
-        "hidden_act": "silu",
-        "initializer_range": 0.02,
-        "pad_token_id": target.get("pad_token_id") or 0,
-    }
-
-
 def begin_as(net: Qwen2ForCausalLM, target: Qwen2ForCausalLM) -> None:
-    """Set a drafter of the target's shape to its embedding, head, last norm and first layers.
+    """Set a drafter to its target's embedding, head, last norm and first layers.
 
     DFlash's drafter shares the target's embedding and head; here they are where training begins.
     """
@@ -96,13 +68,13 @@ def begin_as(net: Qwen2ForCausalLM, target: Qwen2ForCausalLM) -> None:
 
 
 def block_logits(
-    net: Qwen2ForCausalLM, form: BlockForm, text: Tensor, starts: Tensor, states: Tensor | None = None
+    net: Qwen2ForCausalLM, form: BlockForm, text: Tensor, starts: Tensor, states: Tensor
 ) -> Tensor:
     """The drafts at many places of texts: float [B, N, K, V].
 
     text: int64 [B, L], padded on the right. starts: int64 [B, N], the positions of the first drafted tokens,
     from 1; the draft of a place depends on the tokens before it alone. states: float [B, L, H], the target's
-    hidden states, for a drafter that reads them.
+    hidden states.
     """
     rows, length = text.shape
     count, block = starts.shape[1], form.block
@@ -113,10 +85,9 @@ def block_logits(
     at = torch.arange(length, device=device)
     positions = torch.cat([at.expand(rows, -1), (starts[..., None] - 1 + within).flatten(1)], 1)
     embedded = net.model.embed_tokens(torch.cat([text, masks.flatten(1)], 1))
-    if states is not None:
-        projection = getattr(net, STATES)
-        added = projection(states.to(projection.weight.dtype))
-        embedded = torch.cat([embedded[:, :length] + added, embedded[:, length:]], 1)
+    projection = getattr(net, STATES)
+    added = projection(states.to(projection.weight.dtype))
+    embedded = torch.cat([embedded[:, :length] + added, embedded[:, length:]], 1)
     hidden = net.model(
         inputs_embeds=embedded,
         position_ids=positions,

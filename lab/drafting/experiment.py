@@ -8,25 +8,36 @@ Responsible for the comparison. Not responsible for training (see `training`) or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
+from itertools import islice
+from pathlib import Path
 
 import torch
 
+from cloud_anchor.model.checkpoint import find_checkpoint
 from common.cli import option
 from lab.drafting.accepted import tokens_a_pass
+from lab.drafting.answers import Target, TargetAnswer, families_of, training_prompts
 from lab.drafting.losses import CHAIN_WEIGHT, FOCAL_WEIGHT
-from lab.drafting.options import GAMMA_OF_BLOCK, DrafterOptions, device_of, prepare
-from lab.drafting.training import LossOptions, train_drafter
+from lab.drafting.training import (
+    DrafterPlan,
+    DrafterSize,
+    LossOptions,
+    load_target,
+    train_drafter,
+    weights_digest,
+)
 from lab.experiment import About, Experiment, Models, Records, Setup
 from lab.options import require_at_least
-from lab.plots import Picture, png
+from lab.questions.items import load_items
 from lab.statistics import summary
 from lab.store import Record
 from lab.tables import Row, Table
 
+GAMMA_OF_BLOCK = 10 / 16
+"""gamma over K: that of the paper is 10 for K = 16."""
 BASE, ALL = "base", "all"
 EVERY = "every answer"
 LONG = 60
@@ -34,12 +45,19 @@ LONG = 60
 
 
 @dataclass(frozen=True)
-class ComparisonOptions(DrafterOptions):
+class ComparisonOptions(DrafterSize):
+    target: str = option("tiny-qwen", "autoregressive checkpoint to draft for", metavar="CHECKPOINT")
+    answers: int = option(2000, "of the target, to learn from", metavar="N")
     seeds: int = option(3, "runs of each loss, from --seed", metavar="N")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(self, 1, "seeds")
+        require_at_least(self, 1, "answers", "seeds")
+
+    def plan(self, loss: str) -> DrafterPlan:
+        """The drafter of these options, trained with one of the `losses`."""
+        size = {each.name: getattr(self, each.name) for each in fields(DrafterSize)}
+        return DrafterPlan(**size, loss=losses(self.block)[loss])
 
 
 @dataclass(frozen=True)
@@ -72,24 +90,49 @@ def items(setup: Setup) -> list[Arm]:
     ]
 
 
-_prepared = lru_cache(1)(prepare)
+@dataclass(frozen=True)
+class Material:
+    """What the options name: the target, and its answers to training and to held-out prompts."""
+
+    target: Target
+    answers: list[TargetAnswer]
+    held_out: list[TargetAnswer]
+
+
+@lru_cache(1)
+def prepared(
+    own: ComparisonOptions, sources: tuple[str, ...], prompts: int, folder: Path, device: str
+) -> Material:
+    """Opens the target and has it write its answers into the folder, where they are not there yet.
+
+    sources, prompts: of the held-out questions; the first is also learnt from. Raises RequestError.
+    """
+    families = families_of(sources[0])
+    held_out = [(item.benchmark, item.prompt) for item in load_items(list(sources), prompts, 0)]
+    target = load_target(find_checkpoint(own.target), own.block, device)
+    settings = {"target": weights_digest(target.folder), "data": sources[0], "context": target.context}
+    learned = [(each.family, each.prompt) for each in islice(training_prompts(families, 0), own.answers)]
+    return Material(
+        target,
+        target.answers(learned, folder / "answers.jsonl", settings),
+        target.answers(held_out, folder / "held-out.jsonl", settings | {"held out": list(sources)}),
+    )
 
 
 def measure(setup: Setup, arms: Sequence[Arm]) -> Iterator[Record]:
     own, options = setup.own, setup.options
     if options.threads:
         torch.set_num_threads(options.threads)
-    sources, count = tuple(options.sources), options.prompts or 0
-    material = _prepared(own, sources, count, options.output, options.device)
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    material = prepared(own, tuple(options.sources), options.prompts or 0, options.output, device)
     for arm in arms:
         trainer = train_drafter(
-            own.plan(losses(own.block)[arm.loss]),
+            own.plan(arm.loss),
             material.target,
             material.answers,
             options.output / f"{arm.loss.strip('+')}-{arm.seed}",
             seed=arm.seed,
-            device=device_of(options.device),
-            quiet=True,
+            device=device,
         )
         net = trainer.averaged().eval()
         yield {
@@ -160,35 +203,11 @@ def _by_loss(records: Records, lengths: Mapping[str, Sequence[float]]) -> Iterat
         }
 
 
-def plots(records: Records, about: About) -> Iterable[Picture]:
-    """Tokens a pass by loss, side by side for each group of answers."""
-    if not records:
-        return
-    lengths = lengths_by_loss(records)
-    groups = groups_of(records[0]["families"], records[0]["sizes"])
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        width = 0.8 / len(lengths)
-        for index, (loss, values) in enumerate(lengths.items()):
-            cells = [summary([values[i] for i in places]) for places in groups.values()]
-            spread = [[cell.mean - cell.low for cell in cells], [cell.high - cell.mean for cell in cells]]
-            places = [at + (index - (len(lengths) - 1) / 2) * width for at in range(len(groups))]
-            means = [cell.mean for cell in cells]
-            axes.bar(places, means, width, yerr=spread, label=loss, error_kw={"linewidth": 0.8})
-        axes.set_xticks(range(len(groups)), groups)
-        axes.set_ylabel("tokens a pass of the target")
-        axes.legend(fontsize=7)
-
-    yield Picture("losses", "Tokens a pass of the target", png(draw, (2 + 1.8 * len(groups), 4)))
-
-
 EXPERIMENT = Experiment(
     "losses",
     "The losses of a block drafter",
     measure,
     tables,
-    plots=plots,
     items=items,
     options=ComparisonOptions,
     defaults={"prompts": 40},

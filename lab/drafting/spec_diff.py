@@ -17,13 +17,10 @@ from lab.drafting.diffusion_drafter import DiffusionDrafter
 from lab.drafting.speculation import DraftModel, speculate
 from lab.drafting.torch_engine import TorchEngine
 from lab.experiment import About, Records, phase
-from lab.plots import Picture, png
 from lab.tables import LENGTHS, Answers, Column, Row, Table, rows
 
 GAMMAS = (5, 10, 15, 20, 40)
 STEPS = (1, 2, 3, 5, 10)
-DRAWN = (1, 2, 5, 10)
-"""Of these; the tables have them all."""
 DRAFTED = sorted({*STEPS, *GAMMAS})
 """Tokens of the draft model's drafts. It writes one a pass, so these have SpecDiff's T among them."""
 
@@ -184,38 +181,4 @@ def best(answers: Answers, metric: str = "faster") -> tuple[int, int]:
     return max(means, key=lambda cell: means[cell])
 
 
-def plots(records: Records, about: About) -> Iterator[Picture]:
-    title = "SpecDiff: tokens a pass by gamma and T, and speed-up by length"
-    yield Picture("specdiff", title, _drafts(Answers.of(records)))
-
-
-def _drafts(answers: Answers) -> bytes:
-    def draw(figure: Any) -> None:
-        accepted, faster = figure.subplots(1, 2)
-        for (steps,), group in answers.where(drafter=DIFFUSION).groups("steps"):
-            if steps in DRAWN:
-                accepted.plot(*_lines(group, "accepted"), marker="o", markersize=4, label=f"T = {steps}")
-        small = answers.where(drafter=AUTOREGRESSIVE)
-        accepted.plot(*_lines(small, "accepted"), "k--", label="draft model")
-        accepted.set(xlabel="gamma", ylabel="tokens a pass of the target")
-        accepted.legend(fontsize=8)
-        for kind, style in ((DIFFUSION, "o"), (AUTOREGRESSIVE, "x")):
-            gamma, steps = best(answers.where(drafter=kind))
-            cell = answers.where(drafter=kind, gamma=gamma, steps=steps)
-            faster.plot(cell.values("length"), cell.values("faster"), style, markersize=4, label=kind)
-        faster.axhline(1, linestyle=":", color="black", linewidth=0.8)
-        faster.set(xlabel="tokens of the answer", ylabel="times as fast as the target alone")
-        faster.legend(fontsize=8)
-
-    return png(draw, (10, 4))
-
-
-def _lines(answers: Answers, metric: str) -> tuple[list[float], list[float]]:
-    """Means of a metric by gamma."""
-    points = sorted(
-        (gamma, sum(group.values(metric)) / len(group)) for (gamma,), group in answers.groups("gamma")
-    )
-    return [x for x, _ in points], [y for _, y in points]
-
-
-EXPERIMENT = phase("specdiff", "SpecDiff", measure, tables, limit=20, needs=needs, plots=plots)
+EXPERIMENT = phase("specdiff", "SpecDiff", measure, tables, limit=20, needs=needs)

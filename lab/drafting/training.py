@@ -1,7 +1,7 @@
 """The training of a block drafter: its plan, its target, and what its loss takes from a batch.
 
 Responsible for these; runs are seeded and resumable. Not responsible for the loop, the optimisers and the log
-(see `lab.pairs.trainer`), the losses (see `losses`), the model (see `block_model`) or options (`options`).
+(see `lab.pairs.trainer`), the losses (see `losses`) or the model (see `block_model`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from lab.drafting.block_model import (
     begin_as,
     block_logits,
     build_drafter,
-    drafter_configuration,
 )
 from lab.drafting.losses import drafter_loss
 from lab.options import require_at_least
@@ -35,8 +34,6 @@ from lab.pairs.batches import TrainingBatch
 from lab.pairs.pair import TrainingRecipe
 from lab.pairs.row_weights import open_qwen2
 from lab.pairs.trainer import Trainer, train
-
-NAME = "drafter"
 
 
 @dataclass(frozen=True)
@@ -50,14 +47,10 @@ class LossOptions:
 
 @dataclass(frozen=True)
 class DrafterSize:
-    """The size of a drafter and of its training, which are options too. hidden: None for the target's own
-    shape, and weights to begin with.
-    """
+    """The size of a drafter and of its training, which are options too."""
 
     block: int = option(8, "K, tokens drafted in one pass")
-    hidden: int | None = option(96, "hidden size")
-    layers: int = option(2, "layers")
-    states: bool = option(False, "also read the target's last hidden states, as DFlash does")
+    layers: int = option(2, "layers, at first the target's")
     blocks: int = option(8, "drafts of each answer in a batch")
     tokens: int = option(2048, "of text in a batch")
     steps: int = option(2000, "training steps")
@@ -65,8 +58,6 @@ class DrafterSize:
     def __post_init__(self) -> None:
         require_at_least(self, 2, "block")
         require_at_least(self, 1, "layers", "blocks", "tokens", "steps")
-        if self.hidden is not None and (self.hidden < 32 or self.hidden % 32):
-            raise RequestError(f"hidden: expected a multiple of 32, found {self.hidden}")
 
 
 @dataclass(frozen=True)
@@ -127,15 +118,16 @@ class DrafterTrainer(Trainer):
         device: str,
     ) -> None:
         self.plan, self.form, self.target = plan, target.form, target
-        self.configuration = drafter_configuration(target.config, plan.hidden, plan.layers)
-        self.states = int(target.net.config.hidden_size) if plan.states else 0
         self._answers = AnswerBlocks(answers, plan.blocks, seed)
-        recipe = TrainingRecipe(NAME, steps=plan.steps, causal_steps=0, knows=True, masked_tokens=plan.tokens)
-        initial = None if plan.hidden else lambda net: begin_as(net, target.net)
-        super().__init__(recipe, folder, seed=seed, device=device, initial=initial)
+        recipe = TrainingRecipe(
+            "drafter", steps=plan.steps, causal_steps=0, knows=True, masked_tokens=plan.tokens
+        )
+        super().__init__(
+            recipe, folder, seed=seed, device=device, initial=lambda net: begin_as(net, target.net)
+        )
 
     def build(self) -> Qwen2ForCausalLM:
-        return build_drafter(self.configuration, self.states)
+        return build_drafter(self.target.config, self.plan.layers)
 
     def batch(self) -> BlockBatch:
         return self._answers.at(self.step, self.plan.tokens)
@@ -147,7 +139,7 @@ class DrafterTrainer(Trainer):
         valid = places <= batch.end.to(self.device)[:, None, None]
         wanted = ids[:, None].expand(-1, starts.shape[1], -1).gather(2, places.clamp(max=ids.shape[1] - 1))
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
-            states = target_states(self.target, ids).clone() if self.plan.states else None
+            states = target_states(self.target, ids).clone()
             logits = block_logits(self.model, self.form, ids, starts, states)
         return drafter_loss(
             logits.float().log_softmax(-1).flatten(0, 1),
@@ -165,14 +157,13 @@ def train_drafter(
     *,
     seed: int,
     device: str,
-    quiet: bool = False,
 ) -> DrafterTrainer:
     """Train a drafter, or go on with its training.
 
     Raises RequestError where the folder holds a run of another plan.
     """
     most = int(target.config["num_hidden_layers"])
-    if plan.hidden is None and plan.layers > most:
+    if plan.layers > most:
         raise RequestError(f"layers: expected at most the {most} of the target, found {plan.layers}")
     folder.mkdir(parents=True, exist_ok=True)
     given = {"seed": seed, "answers": len(answers), "target": weights_digest(target.folder)}
@@ -183,5 +174,5 @@ def train_drafter(
         )
     trainer = DrafterTrainer(plan, target, answers, folder, seed=seed, device=device)
     trainer.resume()
-    train(trainer, quiet=quiet)
+    train(trainer, quiet=True)
     return trainer

@@ -9,7 +9,6 @@ from lab.drafting.spec_diff import (
     AUTOREGRESSIVE,
     DIFFUSION,
     grid,
-    plots,
     tables,
 )
 from lab.experiment import About
@@ -70,9 +69,3 @@ def test_drafts_of_as_many_passes_are_compared() -> None:
         (1, "60 and more tokens", 40, 12),
     ]
     assert equal.rows[0]["less"].mean == -5
-
-
-def test_the_plot() -> None:
-    (picture,) = plots(RECORDS, ABOUT)
-    assert picture.title.startswith("SpecDiff")
-    assert picture.data.startswith(b"\x89PNG")

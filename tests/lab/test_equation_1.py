@@ -16,11 +16,13 @@ CONTRACT = Contract(vocab_size=151_643, vocab_hash="0" * 64, special=SPECIAL, te
 
 def test_equation_1_in_flops_and_by_parameters() -> None:
     found = equation_1(13, 128, prompt=60, canvas=512, length=100, weights=(14_000, 1_000))
-    assert found["cloud GFLOP"] == pytest.approx(13 * 572 * 2 * 14_000 / 1e9)
-    assert found["device GFLOP"] == pytest.approx(160 * 2 * 1_000 / 1e9)
-    assert found["share"] == pytest.approx(13 / 128, abs=0.001), "the device's part is nearly nothing"
+    assert found["cloud, T_partial C_DLM, GFLOP"] == pytest.approx(13 * 572 * 2 * 14_000 / 1e9)
+    assert found["device, L C_AR, GFLOP"] == pytest.approx(160 * 2 * 1_000 / 1e9)
+    assert found["both sides / full run, in FLOPs"] == pytest.approx(13 / 128, abs=0.001), (
+        "the device's part is nearly nothing"
+    )
     # C_AR = C_DLM / 14: a little above the paper's 10 to 15%.
-    assert found["share by parameters"] == pytest.approx(0.157, abs=0.001)
+    assert found["both sides / full run, C_AR / C_DLM by parameters alone"] == pytest.approx(0.157, abs=0.001)
 
 
 @given(st.dictionaries(st.integers(0, 511), st.integers(0, 151_642), max_size=40))

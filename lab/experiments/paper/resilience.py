@@ -8,12 +8,12 @@ Beside them: one anchor with another token, which no reader can see.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from edge_runtime.errors import EdgeError
 from lab.case import RunCase
-from lab.conditions import ALONE, ANCHORS, PARALLEL, PRODUCT, Select, Situation, committed, default
+from lab.conditions import ALONE, Situation, committed
 from lab.experiment import About, Records, phase
 from lab.formats.pairs import from_pairs, to_pairs
 from lab.tables import Answers, Label, Table, against, rows
@@ -26,22 +26,18 @@ TOKEN, RIGHT = "one anchor with another token", "as they are"
 TEMPLATE, PAIRS, COMPACT = "template, plain text", "plain pairs", "compact's body"
 
 
-SELECTIONS: Mapping[str, tuple[str, Select]] = {
-    ANCHORS: ("entropy", committed),
-    PRODUCT: (PARALLEL, default),
-}
-"""Orders of commits and selections: the paper's, and the product's."""
+ORDER = "entropy"
+"""Of commits: the paper's."""
 
 
 def wrong_token(at: Situation, anchors: AnchorSet, rng: random.Random) -> AnchorSet:
     """The anchors, one of them with another ordinary token; the length as it was."""
     tokens = dict(anchors.by_position)
     position = rng.choice(anchors.positions)
-    while (id_ := rng.randrange(at.contract.vocab_size)) == tokens[position] or not at.contract.is_ordinary(
-        id_
-    ):
-        pass
-    return at.anchors(tokens | {position: id_}, anchors.length)
+    other = tokens[position]
+    while other == tokens[position] or not at.contract.is_ordinary(other):
+        other = rng.randrange(at.contract.vocab_size)
+    return at.anchors(tokens | {position: other}, anchors.length)
 
 
 def changed(data: bytes, rng: random.Random) -> bytes:
@@ -52,17 +48,11 @@ def changed(data: bytes, rng: random.Random) -> bytes:
 
 
 def measure(case: RunCase) -> dict[str, Any]:
-    found: list[dict[str, Any]] = []
-    for name, (order, select) in SELECTIONS.items():
-        at = case.situation(order, case.lab.paper_steps[0])
-        anchors = select(at)
-        if len(anchors):
-            found += [{"selection": name, **row} for row in _damaged(case, at, anchors)]
-    return {"answers": found}
-
-
-def _damaged(case: RunCase, at: Situation, anchors: AnchorSet) -> list[dict[str, Any]]:
     """Means of `DRAWS` answers by kind of damage; where a body cannot be read the device writes alone."""
+    at = case.situation(ORDER, case.lab.paper_steps[0])
+    anchors = committed(at)
+    if not len(anchors):
+        return {"answers": []}
     rng = random.Random(case.seed)
     wrong = [wrong_token(at, anchors, rng) for _ in range(DRAWS)]
     sent: dict[str, list[AnchorSet | None]] = {ALONE: [None], RIGHT: [anchors], TOKEN: [*wrong]}
@@ -73,7 +63,7 @@ def _damaged(case: RunCase, at: Situation, anchors: AnchorSet) -> list[dict[str,
         scores = [case.score(case.fill(one or case.empty()).ids, at.full) for one in sets]
         means = {m: sum(score[m] for score in scores) / len(scores) for m in ("f1", "edit", "right")}
         found.append({"damage": name, "unread": sets.count(None) / len(sets), **means})
-    return found
+    return {"answers": found}
 
 
 def _bodies(case: RunCase, anchors: AnchorSet) -> dict[str, tuple[bytes, Callable[[bytes], Shape]]]:
@@ -111,8 +101,8 @@ def _read(case: RunCase, read: Callable[[bytes], Shape], body: bytes) -> AnchorS
 
 def tables(records: Records, about: About) -> list[Table]:
     answers = Answers.of(records)
-    labels: dict[str, Label] = {"selection": "selection", "damage": "damage"}
-    less = {f"F1 less {name}": against(answers, "f1", "selection", damage=name) for name in (ALONE, PAIRS)}
+    labels: dict[str, Label] = {"anchors": "damage"}
+    less = {f"F1 less {name}": against(answers, "f1", damage=name) for name in (ALONE, PAIRS)}
     scores = {"cannot be read": "unread", "F1": "f1", "edit": "edit", "right": "right"}
     note = (
         f"After {about.share(about.paper_steps[0])} steps, means of {DRAWS} draws per item; F1 is against "

@@ -11,10 +11,10 @@ import torch
 from edge_runtime.decode.forced import FillOptions, fill
 from lab.canvases import denoise_steps
 from lab.case import RunCase
-from lab.conditions import CLAIMED_THRESHOLD, Situation, committed, edge_aware, plan, prefix
+from lab.conditions import CLAIMED_THRESHOLD, committed, edge_aware, plan
 from lab.experiment import About, Records, phase
 from lab.machine import machine
-from lab.tables import Answers, Row, Table
+from lab.tables import Answers, Table, rows
 from payload import AnchorSet, Shared, decode, encode
 
 ORDER = "confidence"
@@ -24,47 +24,44 @@ REPEATS = 3
 def measure(case: RunCase) -> dict[str, Any]:
     """Milliseconds, the best of three, so that other load on the machine counts little."""
     lab = case.lab
-    step = lab.paper_steps[0]
+    step, total = lab.paper_steps[0], lab.base.total_steps
     at = case.situation(ORDER, step)
-    anchors, first, chosen = committed(at), prefix(at), edge_aware(at, CLAIMED_THRESHOLD)
+    anchors = committed(at)
     tenth, full = min((_denoise(case, step) for _ in range(REPEATS)), key=lambda pair: pair[1])
     shared = Shared(case.contract, case.prompt_ids)
     data = encode(anchors, shared)
-    alone = len(case.alone().ids)
-    ms = {
-        "tenth": tenth,
-        "full": full,
-        "step": full / lab.base.total_steps,
-        "alone": _best(lambda: _fill(case, case.empty())),
-        "anchors": _best(lambda: _fill(case, anchors)),
-        "prefix": _best(lambda: _fill(case, first)),
-        "aware": _best(lambda: _fill(case, chosen)),
-        "walk": _best(lambda: _walk(case, at)),
-        "encode": _best(lambda: encode(anchors, shared)),
-        "decode": _best(lambda: decode(data, shared)),
-    }
-    if alone:
-        ms["token"] = ms["alone"] / alone
-    wire = ms["encode"] + ms["decode"]
-    ms["sequential"] = ms["tenth"] + wire + ms["anchors"]
-    ms["sequential prefix"] = ms["full"] + wire + ms["prefix"]
-    ms["sequential aware"] = ms["tenth"] + ms["walk"] + wire + ms["aware"]
-    ms["both at once"] = max(ms["tenth"] + ms["encode"], ms["decode"] + ms["anchors"])
-    ratios = {
-        "speedup": ms["full"] / ms["sequential"],
-        "speedup at once": ms["full"] / ms["both at once"],
-        "saved": 1 - ms["tenth"] / ms["full"],
+    writing, reading = _best(lambda: encode(anchors, shared)), _best(lambda: decode(data, shared))
+    alone, filled = _best(lambda: _fill(case, case.empty())), _best(lambda: _fill(case, anchors))
+    one_by_one = tenth + writing + reading + filled
+    at_once = max(tenth + writing, reading + filled)
+    times = {
+        "diffusion model, 1 step": full / total,
+        "diffusion model, 10% of the steps": tenth,
+        "diffusion model, all steps": full,
+        "edge model, 1 token, prompt shared out": alone / max(1, len(case.alone().ids)),
+        "edge model alone, whole answer": alone,
+        "edge model, anchors filled": filled,
+        "edge-aware selection in the cloud": _best(lambda: edge_aware(at, CLAIMED_THRESHOLD)),
+        "payload, encode": writing,
+        "payload, decode": reading,
+        "pipeline one after the other": one_by_one,
+        "pipeline, both sides at once: max of cloud and device": at_once,
+        "full run over pipeline, times (the paper: 2.3)": full / one_by_one,
+        "full run over pipeline with both sides at once, times (the paper: 2.9)": full / at_once,
+        "cloud time saved, share (the paper: 0.897)": 1 - tenth / full,
     }
     cost = equation_1(
         step,
-        lab.base.total_steps,
+        total,
         prompt=len(case.prompt_ids),
         canvas=lab.base.canvas,
         length=len(case.fill(anchors).ids),
         weights=(lab.pipeline.model.parameters, lab.edges[0].parameters),
     )
-    times = {name: round(value, 4) for name, value in (ms | ratios).items()}
-    return {"machine": machine(), "cost": [cost], "answers": [times]}
+    found: dict[str, Any] = {"machine": machine()}
+    for name, figures in (("answers", times), ("cost", cost)):
+        found[name] = [{"what": what, "value": round(value, 6)} for what, value in figures.items()]
+    return found
 
 
 def equation_1(
@@ -78,12 +75,13 @@ def equation_1(
     cloud, full = (2e-9 * weights[0] * (prompt + canvas) * count for count in (steps, total_steps))
     device = 2e-9 * weights[1] * (prompt + length)
     return {
-        "cloud GFLOP": cloud,
-        "device GFLOP": device,
-        "full GFLOP": full,
-        "share": (cloud + device) / full,
-        "cloud share": cloud / full,
-        "share by parameters": (steps + length * weights[1] / weights[0]) / total_steps,
+        "cloud, T_partial C_DLM, GFLOP": cloud,
+        "device, L C_AR, GFLOP": device,
+        "full run, T C_DLM, GFLOP": full,
+        "both sides / full run, in FLOPs": (cloud + device) / full,
+        "cloud / full run": cloud / full,
+        "both sides / full run, C_AR / C_DLM by parameters alone": (steps + length * weights[1] / weights[0])
+        / total_steps,
     }
 
 
@@ -122,74 +120,27 @@ def _fill(case: RunCase, anchors: AnchorSet) -> None:
         pass
 
 
-def _walk(case: RunCase, at: Situation) -> None:
-    case.lab.edges[0].runtime.engine.rewind(0)
-    edge_aware(at, CLAIMED_THRESHOLD)
-
-
-ROWS = {
-    "step": "diffusion model, 1 step",
-    "tenth": "diffusion model, 10% of the steps",
-    "full": "diffusion model, all steps",
-    "token": "edge model, 1 token, prompt shared out",
-    "alone": "edge model alone, whole answer",
-    "anchors": "edge model, anchors filled",
-    "prefix": "edge model, prefix of as many continued",
-    "aware": "edge model, edge-aware filled",
-    "walk": "edge-aware selection in the cloud",
-    "encode": "payload, encode",
-    "decode": "payload, decode",
-    "sequential": "pipeline one after the other: anchors",
-    "both at once": "pipeline, both sides at once: max of cloud and device",
-    "sequential prefix": "pipeline: prefix (needs the full run)",
-    "sequential aware": "pipeline: edge-aware",
-}
-RATIOS = {
-    "speedup": "full run over pipeline, times (the paper: 2.3)",
-    "speedup at once": "full run over pipeline with both sides at once, times (the paper: 2.9)",
-    "saved": "cloud time saved, share (the paper: 0.897)",
-}
-
-
 def tables(records: Records, about: About) -> list[Table]:
-    answers = Answers.of(records)
-    found: list[Row] = [
-        {"component": says, "N": len(answers.values(name)), "ms": answers.cell(name)}
-        for name, says in (ROWS | RATIOS).items()
-    ]
+    times, cost = (
+        rows(Answers.of(records, key).by({label: "what"}), {"N": len, unit: "value"})
+        for key, label, unit in (("answers", "component", "ms"), ("cost", "equation 1", "value"))
+    )
     machines = " and ".join(dict.fromkeys(str(record["machine"]) for record in records))
     note = (
-        f"Order by {ORDER}, batch of one, wall time, the best of {REPEATS}, both sides on "
-        f"{machines}; they hold for this machine only. Both at once: the time per "
-        "answer of many, as the paper's max(552, 1825) ms; one answer waits for one side after the other."
+        f"Order by {ORDER}, batch of one, wall time, the best of {REPEATS}, both sides on {machines}; they "
+        "hold for this machine only. Both at once: the time per answer of many, as the paper's max(552, "
+        "1825) ms; one answer waits for one side after the other."
     )
-    return [
-        Table("timing", "Timing of the components (Table 6)", ("component", "N", "ms"), found, note),
-        _cost(records, about),
-    ]
-
-
-def _cost(records: Records, about: About) -> Table:
-    """Equation 1."""
-    answers = Answers.of(records, "cost")
-    rows: list[Row] = [
-        {"equation 1": says, "N": len(answers), "value": answers.cell(name)}
-        for name, says in (
-            ("cloud GFLOP", "cloud, T_partial C_DLM, GFLOP"),
-            ("device GFLOP", "device, L C_AR, GFLOP"),
-            ("full GFLOP", "full run, T C_DLM, GFLOP"),
-            ("share", "both sides / full run, in FLOPs"),
-            ("cloud share", "cloud / full run"),
-            ("share by parameters", "both sides / full run, C_AR / C_DLM by parameters alone"),
-        )
-    ]
-    note = (
+    flops = (
         f"After {about.share(about.paper_steps[0])} steps. 2 FLOPs a parameter and token; a diffusion pass "
         "runs prompt and canvas, an edge pass one token, and the device reads the prompt too. The paper "
         "takes C_DLM / 14 for C_AR, by parameters, as if a diffusion pass ran one token, and has 10 to 15% "
         "for both sides."
     )
-    return Table.of("equation-1", "Compute by equation 1 (section 3.2)", rows, note)
+    return [
+        Table.of("timing", "Timing of the components (Table 6)", times, note),
+        Table.of("equation-1", "Compute by equation 1 (section 3.2)", cost, flops),
+    ]
 
 
 EXPERIMENT = phase("timing", "Timing", measure, tables, limit=20)

@@ -169,7 +169,7 @@ class BlockModel(StockModel):
                 for part in zip(*parts, strict=True)
             ]
             cache.update(torch.stack(padded[0]), torch.stack(padded[1]), layer)
-        states: Tensor = self._body(
+        states: Tensor = self.body(
             input_ids=torch.tensor(tokens, device=self.device),
             attention_mask={"full_attention": mask[:, None]},
             position_ids=place,

@@ -223,7 +223,7 @@ class DiffusionGemma(LoadedModel):
             conditions["self_conditioning_mask"] = has
         cache, masks = self._joined([row.cache for row in rows], size)
         place = torch.tensor([row.kept for row in rows], device=self.device)[:, None]
-        found: Tensor = self._body(
+        found: Tensor = self.body(
             decoder_input_ids=torch.stack([block.canvas for block in blocks]),
             decoder_attention_mask=masks,
             decoder_position_ids=place + torch.arange(size, device=self.device),

@@ -70,7 +70,7 @@ class DreamModel(StockModel):
 
     def _run(self, ids: Tensor, positions: Tensor | None, mask: Tensor | None, keep: int) -> Tensor:
         # The dictionary form reaches the layers as it is; anything else is combined with a causal mask.
-        states: Tensor = self._body(
+        states: Tensor = self.body(
             input_ids=ids,
             attention_mask={"full_attention": mask},
             position_ids=positions,

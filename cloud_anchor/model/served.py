@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cloud_anchor.errors import CheckpointError, RequestError, ServerError, require
 from cloud_anchor.model.checkpoint import end_ids, find_checkpoint, generation_settings, read_json
 from cloud_anchor.model.families import DIFFUSION_GEMMA
@@ -93,16 +91,9 @@ class ServedModel:
     parameters: int = 0
     is_word: Callable[[int], bool] = lambda id_: True
 
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cpu")
-
     def adopt(self, contract: Contract) -> None:
         self.eos_ids |= contract.eos_ids
         self.is_word = contract.is_ordinary
-
-    def compile(self) -> None:
-        """The server's affair."""
 
     def published(self, config: DenoiseConfig, *, sends_predictions: bool) -> DenoiseConfig:
         """As `protocol.OwnSampler` says, but `auto` stays: what it stands for is the server's."""

@@ -39,21 +39,13 @@ class LoadedModel:
         self.eos_ids = eos_ids
         self.source = source
         self.plan = plan
-        self._body = body
+        self.body = body
         self._masks = frozenset(() if mask_id is None else (mask_id,))
         self._set_vocabulary(self._masks)
 
     def _set_vocabulary(self, unusable: frozenset[int]) -> None:
         self.ends = torch.tensor(sorted(self.eos_ids), dtype=torch.long, device=self.device)
         self._unusable = torch.tensor(sorted(unusable), dtype=torch.long, device=self.device)
-
-    def compile(self) -> None:
-        """Compiles what runs in every step with torch.compile, for any number of rows and positions.
-
-        The first passes then take minutes. The order of summation changes, so logits differ in the last
-        digits.
-        """
-        self._body = torch.compile(self._body, dynamic=True)
 
     def adopt(self, contract: Contract) -> None:
         """Sets the vocabulary of answers: a contract's ordinary ids and end markers, no other tokens."""

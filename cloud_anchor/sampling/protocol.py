@@ -73,15 +73,8 @@ class DiffusionModel(Protocol):
     def parameters(self) -> int:
         """Number of weights."""
 
-    @property
-    def device(self) -> torch.device:
-        """Where it runs, and an edge model beside it."""
-
     def adopt(self, contract: Contract) -> None:
         """Sets the vocabulary of answers: a contract's ordinary ids and end markers, no other tokens."""
-
-    def compile(self) -> None:
-        """Compiles what is run in every step, if that can be."""
 
     def start(self, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> Answers:
         """Answers to these prompts (token ids), before the first step.
@@ -124,6 +117,10 @@ def require_room(model: DiffusionModel, prompts: Sequence[Sequence[int]], canvas
 @runtime_checkable
 class MaskedModel(DiffusionModel, Protocol):
     """A model that predicts masked tokens, all in one pass."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
 
     @property
     def mask_id(self) -> int:

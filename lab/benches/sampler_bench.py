@@ -188,7 +188,7 @@ def compare(
     if stop:
         timed(f"stop {stop}", replace(config, stop=stop))
     if compiled:
-        model.compile()
+        model.body = torch.compile(model.body, dynamic=True)
         denoise(model, prompts, config, max(batches))
         timed("compiled", config)
         if stop:

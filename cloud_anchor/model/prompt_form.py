@@ -74,7 +74,8 @@ def ids_apart(folder: Path, bundle: Bundle) -> frozenset[int] | None:
     checkpoint. DiffusionGemma and Gemma 3 are so: their special and unused tokens have other names.
     """
     try:
-        if _vocabulary(folder, bundle).same_vocabulary(bundle.contract):
+        own = Contract.of(tokenizer_data(folder), bundle.template.to_json())
+        if own.same_vocabulary(bundle.contract):
             return frozenset()
     except ContractMismatchError:  # it lacks the special tokens of the bundle's template
         pass
@@ -85,14 +86,13 @@ def ids_apart(folder: Path, bundle: Bundle) -> frozenset[int] | None:
     form, contract = bundle.form, bundle.contract
     ours = [id_ for id_ in range(contract.vocab_size) if contract.is_ordinary(id_)]
     both = [id_ for id_ in ours if id_ in theirs]
-    if len(both) < MOST_SHARED * len(ours):
-        return None
-    if any(theirs[id_] != form.tokenizer.token_bytes(id_) for id_ in both):
-        return None
-    marks = [id_ for id_ in form.ids("?") if not contract.is_ordinary(id_)]
-    if any(id_ in theirs for id_ in (*marks, *contract.eos_ids)):
-        return None
-    return frozenset(ours) - set(both)
+    marks = {id_ for id_ in form.ids("?") if not contract.is_ordinary(id_)} | contract.eos_ids
+    same = (
+        len(both) >= MOST_SHARED * len(ours)
+        and all(theirs[id_] == form.tokenizer.token_bytes(id_) for id_ in both)
+        and theirs.keys().isdisjoint(marks)
+    )
+    return frozenset(ours) - set(both) if same else None
 
 
 def _texts(data: Mapping[str, Any]) -> dict[int, bytes]:
@@ -100,11 +100,6 @@ def _texts(data: Mapping[str, Any]) -> dict[int, bytes]:
     tokenizer = Tokenizer.from_json(json.dumps(data))
     special = {int(token["id"]) for token in data["added_tokens"] if token.get("special", True)}
     return {id_: tokenizer.token_bytes(id_) for id_ in data["model"]["vocab"].values() if id_ not in special}
-
-
-def _vocabulary(folder: Path, bundle: Bundle) -> Contract:
-    """The contract of a checkpoint's vocabulary with the bundle's chat template."""
-    return Contract.of(tokenizer_data(folder), bundle.template.to_json())
 
 
 def tokenizer_data(folder: Path) -> dict[str, Any]:

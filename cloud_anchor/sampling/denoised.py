@@ -32,7 +32,7 @@ class Denoised:
     """One answer after `steps` of `total_steps` steps, each one forward pass of the diffusion model.
 
     ids:        canvas tokens [C], the mask token where nothing is committed.
-    when:       step [C] that committed each token, 0 where masked. A token never changes after it.
+    when:       step [C] that committed each token, 0 where masked or pinned. A token never changes after it.
     predicted:  likeliest ordinary token [C] of each position in the last pass, before its commits, in the
                 unfiltered distribution; the committed token where there is one.
     confidence: probability [C] of `predicted`; 1 where committed.

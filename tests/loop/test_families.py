@@ -81,7 +81,7 @@ def bundle(family: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     sibling, out = PAIRS[family].sibling, str(tmp_path / "bundle")
     if isinstance(sibling, str):
         return str(request.getfixturevalue(sibling))
-    command = [str(sibling(tmp_path / "sibling")), "-o", out, "--variants", "fp32", "--threads", "1"]
+    command = [str(sibling(tmp_path / "sibling")), "-o", out, "--variants", "fp32"]
     assert convert(command) == 0
     return out
 

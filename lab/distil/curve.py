@@ -16,7 +16,7 @@ from cloud_anchor.metrics import word_f1
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import PARALLEL_THRESHOLD, steps_for
 from common.files import read_records
-from lab.experiments.passes import runs_at
+from lab.experiments.passes import in_parallel, runs_at
 from lab.pairs.pair import Pair
 from lab.questions.items import Item
 from lab.questions.judge import graded
@@ -54,7 +54,7 @@ def point(pipeline: Pipeline, items: Sequence[Item]) -> dict[str, float]:
     plan = pipeline.plan()
     marks = {fraction: steps_for(fraction, plan.total_steps) for fraction in FRACTIONS}
     prompts = [pipeline.model_form.ids(item.prompt) for item in items]
-    runs = runs_at(pipeline, prompts, f"{PARALLEL_THRESHOLD}", [*marks.values(), plan.total_steps])
+    runs = runs_at(pipeline, prompts, in_parallel(plan), [*marks.values(), plan.total_steps])
     decode = pipeline.model_form.tokenizer.decode
     rows = []
     for item, run in zip(items, runs, strict=True):

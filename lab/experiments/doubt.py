@@ -1,226 +1,306 @@
-"""Experiment `doubt`: from which doubt on an answer is better not shown.
+"""Experiment `doubt`: what the doubt of the device and of a payload say, and from which on to act.
 
-Questions as people type them (doubt.toml): on the testbed's subjects in nobody's templates, on others, and
-without an answer. The share of right answers against the share declined, and the doubt that makes the most of
-it, which `python -m lab.experiments.doubt` writes into the pair's bundle. Not responsible for what doubt is
-(see `payload.certainty`).
+The device answers each question alone, and with the cloud's anchors after a share of the steps. Questions
+of the testbed, by who could know their answers: from which doubt of its own answer a device should ask.
+Questions as people type them (doubt.toml), on the testbed's subjects, on others, and without an answer: from
+which doubt that a payload carries its answer is better not shown. `python -m lab.experiments.doubt PAIR`
+writes both thresholds into the pair's bundle. Not responsible for what doubt is (see `payload.certainty`) or
+for the modes that use it.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import random
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+import numpy as np
+from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
 from cloud_anchor.errors import NothingToSendError
+from cloud_anchor.sampling.config import steps_for
+from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.shipped import PAIRS
-from common.cli import CommandParser, run_command
+from common.cli import CommandParser, option, run_command
 from common.files import read_json, write_whole
 from edge_runtime.bundle.manifest import MANIFEST, Manifest
+from edge_runtime.cloud import WATCHED, doubt_of
 from edge_runtime.errors import BundleSchemaError
+from edge_runtime.runtime import FillRequest
 from lab.experiment import About, Experiment, Records, Setup
-from lab.experiments.unknowns import EarlyOptions, auroc, early_runs
 from lab.options import Options
-from lab.plots import Picture, png
-from lab.report import print_tables
+from lab.pairs.testbed import library
+from lab.pairs.testbed.entity import Role
+from lab.pairs.testbed.grading import is_correct
+from lab.pairs.testbed.library import Library
+from lab.pairs.testbed.questions import held_out_questions
 from lab.run import run
 from lab.statistics import Summary, proportion
 from lab.store import Record, Store
 from lab.tables import Row, Table
-from payload import doubt, peek
+from payload import AnchorSet, doubt, peek
 
-QUESTIONS = Path(__file__).with_name("doubt.toml")
+TYPED = Path(__file__).with_name("doubt.toml")
+TOLD = "told"
+ROLES: dict[str, str] = {
+    TOLD: "the answer is in the question",
+    "edge": "only the edge model was trained on",
+    "cloud": "only the cloud was trained on",
+    "neither": "nobody was trained on",
+}
+KINDS = ("fact", "comparison", "definition", "sum", "choice")
+"""Short answers: after a tenth of the steps hardly any long one is right, whoever is asked."""
+ENOUGH = 0.95
+"""Of the right answers of always asking, to be reached with fewer questions sent."""
+
+
+@dataclass(frozen=True)
+class EarlyOptions:
+    fraction: float = option(0.1, "share of the steps")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its kind, and the texts of which a right answer has one; none where there is no answer."""
+    """kind: a role of the testbed, or a kind of doubt.toml."""
 
     id: str
     kind: str
     text: str
-    right: tuple[str, ...]
-
-    def is_right(self, answer: str) -> bool:
-        """True where one of the texts stands in the answer as separate words."""
-        return any(
-            re.search(rf"(?<!\w){re.escape(each)}(?!\w)", answer, re.IGNORECASE) for each in self.right
-        )
+    is_right: Callable[[str], bool]
 
 
 def items(setup: Setup) -> list[Question]:
-    """The questions, their kinds in turn, so that any first part of them is balanced too."""
-    kinds = tomllib.loads(QUESTIONS.read_text("utf-8"))
-    found = [
-        Question(f"{kind}-{n:03d}", kind, text, tuple(right))
-        for n, row in enumerate(zip(*kinds.values(), strict=True))
-        for kind, (text, *right) in zip(kinds, row, strict=True)
-    ]
-    return found[: setup.options.prompts]
+    """As many of each kind as --prompts says, the kinds in turn; raises SourceMissingError."""
+    count, seed = setup.options.prompts or 0, setup.options.seed
+    books = library.world(library.load())
+    asked: tuple[Role, ...] = ("edge", "cloud", "neither")
+    sides = {TOLD: [_repeated(said) for said in told(books, count, seed)]}
+    for role in asked:
+        problems = held_out_questions(books, count, seed, role, KINDS)
+        sides[role] = [(problem.prompt, partial(is_correct, problem)) for problem in problems]
+    found = [*_in_turn(sides), *_in_turn(typed(count))]
+    return [Question(f"{kind}-{n:04d}", kind, *asked) for n, kind, asked in found]
+
+
+Asked = tuple[str, Callable[[str], bool]]
+"""A question's text, and whether an answer is right."""
+
+
+def _in_turn(sides: dict[str, list[Asked]]) -> Iterator[tuple[int, str, Asked]]:
+    for n, row in enumerate(zip(*sides.values(), strict=True)):
+        yield from ((n, kind, asked) for kind, asked in zip(sides, row, strict=True))
+
+
+def told(books: Library, count: int, seed: int) -> list[str]:
+    """Names and values to be said again, up to three, which the edge model has learned to do."""
+    rng = random.Random(f"device_doubt/{seed}")
+    named = [e for e in books.entities if e.kind != "word" and e.role != "neither"]
+    strings = sorted({v for e in named for v in (e.name, *e.values.values()) if len(v) < 25})
+    said: dict[str, None] = {}
+    while len(said) < count:
+        said[", ".join(rng.sample(strings, rng.randint(1, 3)))] = None
+    return [*said]
+
+
+def _repeated(said: str) -> Asked:
+    return f"Repeat: {said}.", lambda text: said in text
+
+
+def typed(count: int) -> dict[str, list[Asked]]:
+    """The questions of doubt.toml by kind; right: one of the texts stands in the answer as separate words."""
+
+    def asked(text: str, *right: str) -> Asked:
+        wanted = [re.compile(rf"(?<!\w){re.escape(each)}(?!\w)", re.IGNORECASE) for each in right]
+        return text, lambda answer: any(each.search(answer) for each in wanted)
+
+    kinds = tomllib.loads(TYPED.read_text("utf-8"))
+    return {kind: [asked(*row) for row in rows[:count]] for kind, rows in kinds.items()}
 
 
 def measure(setup: Setup, questions: Sequence[Question]) -> Iterator[Record]:
-    """The device's answers to some questions, denoised together, with the pipeline's own selection.
-
-    doubt: as carried. lowest: one minus the lowest probability of an anchor. whole: one minus the mean
-    probability of every token of the answer, which no payload carries. None where nothing is sent.
+    """alone, asked: right answers of the device without and with the cloud's anchors. device: the highest
+    doubt at which a mode looks while it writes alone. carried: the doubt of the payload, None without one.
     """
-    pipeline, edge = setup.lab.pipeline, setup.lab.edges[0].runtime
-    runs, selection = early_runs(setup, [question.text for question in questions])
+    lab, edge = setup.lab, setup.lab.edges[0].runtime
+    pipeline, decode = lab.pipeline, edge.bundle.tokenizer.decode
+    steps = steps_for(setup.own.fraction, lab.base.total_steps)
+    config, selection = pipeline.resolve(replace(lab.base, steps=steps))
+    runs = denoise(pipeline.model, [pipeline.model_form.ids(each.text) for each in questions], config)
+    options = replace(edge.options(), max_tokens=lab.base.canvas)
+    nothing = AnchorSet.empty(lab.base.canvas, edge.bundle.contract)
     for question, early in zip(questions, runs, strict=True):
-        record: Record = {"kind": question.kind, "right": False, "doubt": None, "lowest": None, "whole": None}
+        tokens = list(edge.fill(FillRequest(edge.prompt_ids(question.text), nothing), options))
+        logprobs = [token.logprob or 0.0 for token in tokens]
+        alone = question.is_right(decode([token.id for token in tokens]))
+        record: Record = {"kind": question.kind, "alone": alone, "device": while_writing(logprobs)}
         try:
             (result,) = pipeline.select([question.text], [early], selection)
         except NothingToSendError:
-            yield record
+            yield record | {"asked": alone, "bytes": 0, "carried": None}
             continue
         data = pipeline.payload(result, confidence=True)
-        answer = edge.fill(edge.read(data, question.text), edge.options())
-        text = edge.bundle.tokenizer.decode([token.id for token in answer])
-        sure = [result.run.certainty[position] for position in result.anchors.positions]
-        every = early.certainty[: early.predicted_length]
-        yield record | {
-            "text": text,
-            "right": question.is_right(text),
-            "doubt": doubt(peek(data).extras.confidence),
-            "lowest": 1 - min(sure) if sure else None,
-            "whole": 1 - sum(every) / len(every) if every else None,
-        }
+        text = decode([token.id for token in edge.fill(edge.read(data, question.text), options)])
+        size, carried = len(pipeline.payload(result)), doubt(peek(data).extras.confidence)
+        yield record | {"asked": question.is_right(text), "bytes": size, "carried": carried}
 
 
-def unsure(record: Record, score: str = "doubt") -> float:
-    """The doubt of a record; above all others where none is known, for then nothing speaks for the answer."""
-    return math.inf if record[score] is None else float(record[score])
+def while_writing(logprobs: Sequence[float]) -> float:
+    """The highest doubt from the first `WATCHED` tokens on; an answer without tokens is doubted most."""
+    ends = range(min(WATCHED, len(logprobs)), len(logprobs) + 1)
+    return max(doubt_of(logprobs[:end]) for end in ends) if logprobs else 1.0
 
 
-def threshold(records: Records, score: str = "doubt") -> float:
-    """From which doubt on answers are declined: the share of the right answers that is shown, less that of
-    the wrong ones, is then largest, however many of either there are; of several such doubts the lowest. 0
-    declines all, 1 none.
+def ask_from(records: Records) -> float:
+    """The doubt above which to ask, in hundredths: the fewest questions, the most doubtful first, that give
+    `ENOUGH` of the right answers of always asking.
     """
-    cuts = [0.0, *sorted({unsure(r, score) for r in records} - {math.inf}), 1.0]
+    ranked = sorted(records, key=lambda record: -record["device"])
+    gained = np.cumsum([0] + [int(r["asked"]) - int(r["alone"]) for r in ranked])
+    right = gained + sum(r["alone"] for r in records)
+    count = int(np.argmax(right >= ENOUGH * right[-1]))
+    return math.floor(100 * float(ranked[count]["device"])) / 100 if count < len(ranked) else 0.0
 
-    sides = {side: [unsure(r, score) for r in records if r["right"] is side] for side in (True, False)}
+
+def not_sure_from(records: Records) -> float:
+    """The carried doubt from which on answers are declined, in hundredths: the share of the right answers
+    that is shown, less that of the wrong ones, is then largest; of several the lowest.
+    """
+    known = sorted({float(record["carried"]) for record in records if record["carried"] is not None})
 
     def worth(cut: float) -> float:
-        right, wrong = (sum(each < cut for each in of) / max(1, len(of)) for of in sides.values())
-        return right - wrong
+        return _shown(records, cut, right=True) - _shown(records, cut, right=False)
 
-    return max(cuts, key=worth)  # the first of equals
-
-
-def default(records: Records) -> float:
-    """The threshold that is kept, in hundredths."""
-    return math.ceil(threshold(records) * 100 - 1e-9) / 100
+    return math.ceil(100 * max([0.0, *known, 1.0], key=worth) - 1e-9) / 100
 
 
-def _right(records: Records) -> Summary | None:
-    return proportion(sum(r["right"] for r in records), len(records))
+def _shown(records: Records, cut: float, *, right: bool) -> float:
+    """The share of the right or wrong answers whose carried doubt is below a threshold."""
+    mine = [r for r in records if (r["asked"] and r["carried"] is not None) is right]
+    shown = [r for r in mine if r["carried"] is not None and r["carried"] < cut]
+    return len(shown) / max(1, len(mine))
 
 
-def shown_at(records: Records, cut: float) -> Row:
-    """What becomes of the answers where those of this doubt and more are declined."""
-    shown = [r for r in records if unsure(r) < cut]
-    right = sum(r["right"] for r in shown)
-    row: Row = {
-        "declined": 1 - len(shown) / len(records),
-        "right, of those shown": proportion(right, len(shown)),
-    }
-    row |= {"right answers shown": f"{right} of {sum(r['right'] for r in records)}"}
-    for kind in dict.fromkeys(r["kind"] for r in records):
-        mine = [r for r in records if r["kind"] == kind]
-        row[f"declined, {kind}"] = sum(unsure(r) >= cut for r in mine) / len(mine)
-    return row
+def auroc(low: Sequence[float], high: Sequence[float]) -> Summary | None:
+    """The share of pairs of which the second sample's is higher, ties counted half, with its bootstrap
+    interval; None where a sample is empty.
+    """
+    if not low or not high:
+        return None
 
+    def area(low: Sequence[float], high: Sequence[float]) -> float:
+        return float(stats.mannwhitneyu(high, low).statistic) / (len(low) * len(high))
 
-def halves(records: Records) -> Row:
-    """The same with the threshold of one half of the questions applied to the other, both ways."""
-    parts = [[r for n, r in enumerate(records) if n // 3 % 2 == side] for side in (0, 1)]
-    cuts = [default(part) for part in parts]
-    moved = [
-        r | {"doubt": 1.0 if unsure(r) >= cut else 0.0}
-        for part, cut in zip(parts, reversed(cuts), strict=True)
-        for r in part
-    ]
-    return {"not sure from": f"of the other half ({cuts[1]:g}, {cuts[0]:g})"} | shown_at(moved, 0.5)
+    interval = stats.bootstrap(
+        (low, high),
+        area,
+        n_resamples=999,
+        vectorized=False,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return Summary(len(low) + len(high), area(low, high), 0.0, float(interval.low), float(interval.high))
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    chosen = default(records)
-    seen = sorted(unsure(r) for r in records if unsure(r) < math.inf)
-    cuts = [*(seen[len(seen) * tenth // 10] for tenth in range(1, 10)), chosen, math.inf]
+    known = [record for record in records if record["kind"] in ROLES]
+    written = [record for record in records if record["kind"] not in ROLES]
+    found = [_kinds(records)]
+    if known:
+        found.append(_modes(known))
+    if written:
+        found.append(_declined(written))
+    return [*found, _areas(known, written)]
+
+
+def _kinds(records: Records) -> Table:
     rows: list[Row] = []
-    for cut in sorted(set(cuts)):
-        kept = " (kept)" if cut == chosen else ""
-        label: Row = {"not sure from": "never" if cut == math.inf else f"{cut:.3f}{kept}"}
-        rows.append(label | shown_at(records, cut))
-    note = (
-        "Kept is the doubt at which the shares of the right and of the wrong answers shown differ most. An "
-        "answer whose doubt is not known, since nothing was sent, counts as declined. Right: the device's "
-        "text has the answer asked for; there is none for nonsense."
-    )
-    found = [
-        Table.of(
-            "doubt",
-            f"Right answers by what is declined, {len(records)} questions",
-            [*rows, halves(records)],
-            note,
-        )
-    ]
-    by_kind: list[Row] = []
-    for kind in dict.fromkeys(r["kind"] for r in records):
-        mine = [r for r in records if r["kind"] == kind]
-        by_kind.append({"questions": kind, "N": len(mine), "right": _right(mine)})
-    found.append(Table.of("kinds", "Right answers by kind of question", by_kind))
-    scores: list[Row] = []
-    for name, says in SCORES.items():
-        right, wrong = ([unsure(r, name) for r in records if r["right"] is side] for side in (True, False))
-        if area := auroc(right, wrong):
-            row: Row = {"one minus": says, "AUROC, wrong against right": area.value}
-            scores.append(row | {"low": area.low, "high": area.high})
-    return [*found, Table.of("scores", "How well doubt tells wrong answers from right ones", scores)]
+    for kind in dict.fromkeys(record["kind"] for record in records):
+        mine = [record for record in records if record["kind"] == kind]
+        row: Row = {"questions": ROLES.get(kind, kind), "N": len(mine)}
+        for where in ("alone", "asked"):
+            row[f"right, {where}"] = proportion(sum(r[where] for r in mine), len(mine))
+        carried = [r["carried"] for r in mine if r["carried"] is not None]
+        row["doubt of the device"] = float(np.mean([r["device"] for r in mine]))
+        rows.append(row | {"doubt carried": float(np.mean(carried)) if carried else None})
+    return Table.of("kinds", "By kind of question", rows)
 
 
-SCORES: Mapping[str, str] = {
-    "doubt": "the mean probability of the anchors, as carried: 2 bits each",
-    "lowest": "the lowest probability of an anchor",
-    "whole": "the mean probability of every token of the answer, not carried",
-}
+def _other_half(records: Records, of: Callable[[Records], float], kinds: int) -> list[float]:
+    """For each question the threshold of the half that it is not in; rows of all kinds in turn."""
+    side = [n // kinds % 2 for n in range(len(records))]
+    cuts = [of([r for r, one in zip(records, side, strict=True) if one != own]) for own in (0, 1)]
+    return [cuts[own] for own in side]
 
 
-def plots(records: Records, about: About) -> Iterable[Picture]:
-    cuts = sorted({unsure(r) for r in records} | {math.inf})
-    points = [
-        (1 - len(shown) / len(records), sum(r["right"] for r in shown) / len(shown))
-        for cut in cuts
-        if (shown := [r for r in records if unsure(r) < cut])
-    ]
+def _modes(records: Records) -> Table:
+    kept = ask_from(records)
+    when = {
+        "never (only_on_device)": [math.inf] * len(records),
+        f"where the doubt is above {kept:g} (prefer_on_device)": [kept] * len(records),
+        "the same by the other half's threshold": _other_half(records, ask_from, len(ROLES)),
+        "always (prefer_in_cloud)": [-1.0] * len(records),
+    }
+    always = sum(bool(r["asked"]) for r in records)
+    rows: list[Row] = []
+    for says, cuts in when.items():
+        asks = [r["device"] > cut for r, cut in zip(records, cuts, strict=True)]
+        right = sum(bool(r["asked"] if ask else r["alone"]) for r, ask in zip(records, asks, strict=True))
+        spent = sum(r["bytes"] for r, ask in zip(records, asks, strict=True) if ask)
+        row: Row = {"the cloud is asked": says, "sent": sum(asks) / len(asks)}
+        row |= {"right": proportion(right, len(records)), "of always asking": right / max(1, always)}
+        rows.append(row | {"bytes a question": spent / len(records)})
+    return Table.of("modes", f"Right answers by when the cloud is asked, {len(records)} questions", rows)
 
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        axes.plot(*zip(*points, strict=True), drawstyle="steps-post")
-        axes.set(xlabel="share declined", ylabel="right, of those shown", xlim=(0, 1), ylim=(0, 1))
-        at = shown_at(records, default(records))
-        axes.axvline(at["declined"], color="#888", linestyle="--")
 
-    yield Picture("doubt", "Right answers against the share declined", png(draw, (6, 4)))
+def _declined(records: Records) -> Table:
+    kept, kinds = not_sure_from(records), len({record["kind"] for record in records})
+    when = {
+        "never": [math.inf] * len(records),
+        f"{kept:g} (kept)": [kept] * len(records),
+        "of the other half": _other_half(records, not_sure_from, kinds),
+    }
+    rows: list[Row] = []
+    for says, cuts in when.items():
+        shown = [
+            r for r, cut in zip(records, cuts, strict=True) if r["carried"] is not None and r["carried"] < cut
+        ]
+        row: Row = {"not sure from": says, "declined": 1 - len(shown) / len(records)}
+        rows.append(row | {"right, of those shown": proportion(sum(r["asked"] for r in shown), len(shown))})
+    return Table.of("declined", f"Right answers by what is declined, {len(records)} questions", rows)
+
+
+def _areas(known: Records, written: Records) -> Table:
+    def by(records: Records, score: str, high: Callable[[Record], bool]) -> Summary | None:
+        scored = [r for r in records if r[score] is not None]
+        sides = [[float(r[score]) for r in scored if high(r) is side] for side in (False, True)]
+        return auroc(*sides)
+
+    unknown = [record for record in known if record["kind"] in ("cloud", "neither")]
+    found = {
+        "the device's, wrong alone": by(known, "device", lambda r: not r["alone"]),
+        "the device's, the cloud helps": by(known, "device", lambda r: bool(r["asked"] and not r["alone"])),
+        "carried, nobody was trained on it": by(unknown, "carried", lambda r: bool(r["kind"] == "neither")),
+        "carried, wrong": by(written, "carried", lambda r: not r["asked"]),
+    }
+    rows: list[Row] = [{"doubt": says, "AUROC": area} for says, area in found.items()]
+    return Table.of("areas", "How well doubt tells", rows)
 
 
 EXPERIMENT = Experiment(
     "doubt",
-    "From which doubt on an answer is better not shown",
+    "From which doubt on a device asks the cloud, and an answer is better not shown",
     measure,
     tables,
-    plots=plots,
     items=items,
     options=EarlyOptions,
-    defaults={"model": "testbed"},
+    defaults={"model": "testbed", "prompts": 48},
     together=24,
 )
 
@@ -232,38 +312,33 @@ def keep(bundle: Path, **limits: float) -> None:
     write_whole(bundle / MANIFEST, text.encode())
 
 
-def set_limit(
-    argv: Sequence[str] | None,
-    experiment: Experiment,
-    description: str,
-    limit: str,
-    of: Callable[[Records], float],
-) -> int:
-    """The command of an experiment that finds a limit of doubt: measures it and writes it into the bundle."""
-    program = f"python -m lab.experiments.{experiment.name}"
-    example = f"example: {program} testbed -o {experiment.name}/"
-    parser = CommandParser(prog=program, description=description, epilog=example)
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = CommandParser(
+        prog="python -m lab.experiments.doubt",
+        description="Measure a pair's thresholds of doubt, and write them into its bundle.",
+        epilog="example: python -m lab.experiments.doubt testbed -o doubt/",
+    )
     parser.add_argument("pair", choices=tuple(PAIRS))
     parser.add_argument("-o", "--output", type=Path, required=True, help="results folder")
-    parser.add_argument("--prompts", type=int, help="of each kind")
+    parser.add_argument("--prompts", type=int, default=48, help="of each kind (default: 48)")
     parser.add_argument("--dtype", help="of the diffusion model, as of `lab run`")
     args = parser.parse_args(argv)
 
     def measured() -> None:
-        options = Options(args.output, args.pair, prompts=args.prompts, dtype=args.dtype)
-        report = run([experiment], options, EarlyOptions())
-        print_tables(report.tables)
-        found = of([*Store(args.output, report.settings).records(experiment.name).values()])
-        keep(PAIRS[args.pair].bundle, **{limit: found})
-        print(f"\n{limit} {found:g}: written to {PAIRS[args.pair].bundle / MANIFEST}")
+        report = run(
+            [EXPERIMENT],
+            Options(args.output, args.pair, prompts=args.prompts, dtype=args.dtype),
+            EarlyOptions(),
+        )
+        records = [*Store(args.output, report.settings).records(EXPERIMENT.name).values()]
+        known = [record for record in records if record["kind"] in ROLES]
+        written = [record for record in records if record["kind"] not in ROLES]
+        limits = {"ask_from": ask_from(known), "not_sure_from": not_sure_from(written)}
+        keep(PAIRS[args.pair].bundle, **limits)
+        print("\n".join(table.text() for table in report.tables))
+        print(f"\n{limits}: written to {PAIRS[args.pair].bundle / MANIFEST}")
 
-    return run_command(experiment.name, measured, extra="experiments")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    says = "are better not shown, and write that into its bundle: the default of `fill` and `--decline`"
-    description = f"Measure from which doubt on a pair's answers {says}."
-    return set_limit(argv, EXPERIMENT, description, "not_sure_from", default)
+    return run_command("doubt", measured, extra="experiments")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from edge_runtime.decode.forced import FillStats
 from edge_runtime.engine.base import Engine, log_total
 from lab.case import Case
 from lab.experiment import About, Experiment, Records, Setup
-from lab.experiments.passes import BASELINE, runs_at
+from lab.experiments.passes import in_parallel, runs_at
 from lab.questions.items import Item
 from lab.store import Record
 from lab.tables import Answers, Column, Table, less_than, rows
@@ -55,9 +55,9 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
     plan = pipeline.plan()
     marks = {fraction: steps_for(fraction, plan.total_steps) for fraction in own.fractions}
     prompts = [pipeline.form.ids(item.prompt) for item in items]
-    runs = runs_at(pipeline, prompts, BASELINE, sorted({*marks.values(), plan.total_steps}))
+    runs = runs_at(pipeline, prompts, in_parallel(plan), sorted({*marks.values(), plan.total_steps}))
     for item, prompt, found in zip(items, prompts, runs, strict=True):
-        case = Case(item, prompt, pipeline.form, [edge], plan.canvas, setup.options.seed)
+        case = Case(item, prompt, pipeline.form, edge, plan.canvas, setup.options.seed)
         early = {fraction: found[mark] for fraction, mark in marks.items()}
         yield {"answers": list(_methods(pipeline, case, found[plan.total_steps], early))}
 
@@ -74,7 +74,7 @@ def _methods(
 
     def coded(method: str, result: PipelineResult) -> Record:
         data, passes = _predictive(pipeline, result)
-        runtime = case.models[0].runtime
+        runtime = case.edge.runtime
         filled = runtime.fill(runtime.read(data, prompt))
         ids = [token.id for token in filled]
         walked = result.walk.passes if result.walk else 0
@@ -89,7 +89,7 @@ def _methods(
         for name, selection in (("ours", Selection()), ("the whole draft, codec predictive", DRAFT)):
             (result,) = pipeline.select([prompt], [run], selection)
             yield coded(f"{name}, {fraction:.0%} of the steps", result)
-    engine, ends = case.models[0].runtime.engine, case.contract.eos_ids
+    engine, ends = case.edge.runtime.engine, case.contract.eos_ids
     ids, asked = routed(engine, _next_token(pipeline, case), case.prompt_ids, ends, case.canvas)
     size = sum(len(varint(token)) for token in asked)
     yield row("routing, token by token", ids, size, len(asked), 0, len(ids) + 1, requests=len(asked))

@@ -1,19 +1,36 @@
-"""From which doubt on answers are declined, and the questions by which that is decided."""
+"""The thresholds of doubt from records, their questions, and their place in a bundle."""
 
 from __future__ import annotations
 
+import json
 import math
-import tomllib
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import edge_runtime
+from edge_runtime.bundle.manifest import MANIFEST, Manifest
+from edge_runtime.cloud import WATCHED
 from lab.experiment import About
-from lab.experiments.doubt import QUESTIONS, Question, default, shown_at, tables, threshold
+from lab.experiments.doubt import (
+    ROLES,
+    ask_from,
+    auroc,
+    keep,
+    not_sure_from,
+    tables,
+    typed,
+    while_writing,
+)
+from lab.statistics import Summary
 
 
-def record(right: bool, doubt: float | None, kind: str = "subjects") -> dict[str, Any]:
-    return {"kind": kind, "right": right, "doubt": doubt, "lowest": doubt, "whole": doubt}
+def record(
+    asked: bool, carried: float | None, alone: bool = False, device: float = 0.5, kind: str = "subjects"
+) -> dict[str, Any]:
+    return {"kind": kind, "alone": alone, "asked": asked, "device": device, "carried": carried, "bytes": 10}
 
 
 SEPARABLE = [record(True, 0.05), record(True, 0.1), record(False, 0.3), record(False, 0.4)]
@@ -24,47 +41,74 @@ SEPARABLE = [record(True, 0.05), record(True, 0.1), record(False, 0.3), record(F
     [
         (SEPARABLE, 0.3),
         ([*SEPARABLE, record(True, 0.5)], 0.3),  # one right answer is not worth two wrong ones
-        ([*SEPARABLE, record(True, 0.5), record(True, 0.6), record(True, 0.7)], 0.3),  # all wrong for 3 in 5
         ([record(False, 0.1), record(True, 0.2)], 0.0),  # none is worth showing
         ([record(False, None), *SEPARABLE], 0.3),
+        ([record(True, 0.051), record(False, 0.123)], 0.13),  # in hundredths, and declines as much
     ],
 )
 def test_the_shares_of_right_and_wrong_answers_differ_most(
     records: list[dict[str, Any]], expected: float
 ) -> None:
-    assert threshold(records) == expected
+    assert not_sure_from(records) == expected
 
 
-def test_what_is_kept_declines_as_much() -> None:
-    assert default([record(True, 0.051), record(False, 0.123)]) == 0.13
+def test_the_most_doubtful_are_sent_first() -> None:
+    sides = [
+        (True, True, 0.1),
+        (True, False, 0.2),
+        (False, True, 0.9),
+        (False, True, 0.8),
+        (False, False, 0.7),
+    ]
+    assert ask_from([record(asked, 0.1, alone, device) for alone, asked, device in sides]) == 0.8
 
 
-def test_answers_without_a_doubt_are_declined() -> None:
-    row = shown_at([*SEPARABLE, record(True, None)], 0.3)
-    assert row["declined"] == pytest.approx(3 / 5)
-    assert row["right answers shown"] == "2 of 3"
-    assert shown_at(SEPARABLE, math.inf)["declined"] == 0
+def test_a_mode_looks_while_the_device_writes() -> None:
+    dip = [0.0] * (WATCHED - 1) + [-6.0] + [0.0] * 20
+    assert while_writing(dip) == pytest.approx(1 - math.exp(-6.0 / WATCHED))  # as it stood at the dip
+    assert while_writing([]) == 1
+
+
+def test_the_area_counts_pairs() -> None:
+    found = auroc([0.1, 0.2, 0.3], [0.3, 0.4])
+    assert isinstance(found, Summary)
+    assert found.mean == pytest.approx(5.5 / 6)
+    assert auroc([], [0.3]) is None
 
 
 def test_tables_of_records() -> None:
-    records = [r | {"kind": kind} for kind in ("subjects", "others", "nonsense") for r in SEPARABLE]
-    first, kinds, scores = tables(records, About())
-    assert any(str(row["not sure from"]).endswith("(kept)") for row in first.rows)
-    assert [row["N"] for row in kinds.rows] == [4, 4, 4]
-    assert scores.rows[0]["AUROC, wrong against right"] == 1
+    known = [
+        record(role in ("told", "cloud"), 0.1, role == "told", 0.02 * n + 0.1 * (role == "cloud"), role)
+        for n in range(10)
+        for role in ROLES
+    ]
+    written = [r | {"kind": kind} for kind in ("subjects", "others", "nonsense") for r in SEPARABLE]
+    found = {table.name: table for table in tables([*known, *written], About())}
+    assert [row["N"] for row in found["kinds"].rows] == [10] * 4 + [4] * 3
+    never, kept, _, always = found["modes"].rows
+    assert (never["sent"], always["sent"]) == (0.0, 1.0)
+    assert isinstance(kept["of always asking"], float)
+    assert kept["of always asking"] >= 0.95
+    assert [row["declined"] for row in found["declined"].rows[:2]] == [0, 0.5]
+    area = found["areas"].rows[-1]["AUROC"]
+    assert isinstance(area, Summary)
+    assert area.mean == 1
 
 
-def test_questions_are_balanced_and_nobody_s_twice() -> None:
-    kinds = tomllib.loads(QUESTIONS.read_text("utf-8"))
-    assert len({len(questions) for questions in kinds.values()}) == 1
-    assert sum(map(len, kinds.values())) >= 120
-    assert len({text.lower() for questions in kinds.values() for text, *_ in questions}) == 144
-    assert all(right for kind in ("subjects", "others") for _, *right in kinds[kind])
-    assert not any(right for _, *right in kinds["nonsense"])
+def test_typed_questions_are_balanced_and_nobody_s_twice() -> None:
+    kinds = typed(1000)
+    assert {len(questions) for questions in kinds.values()} == {48}
+    assert len({text.lower() for questions in kinds.values() for text, _ in questions}) == 144
+    ((_, right),) = [asked for asked in kinds["subjects"] if asked[0].startswith("capital city france")]
+    assert right("It is paris.")
+    assert not right("Parisian")
+    assert not kinds["nonsense"][0][1]("anything")
 
 
-def test_an_answer_is_right_by_whole_words() -> None:
-    asked = Question("a", "subjects", "?", ("Na", "6"))
-    assert asked.is_right("It is Na.")
-    assert asked.is_right("its number is 6, I think")
-    assert not asked.is_right("Nauru has 16")
+def test_the_threshold_is_kept_in_the_bundle(tmp_path: Path) -> None:
+    shipped = Path(edge_runtime.__file__).parent / "bundles" / "testbed-qwen" / MANIFEST
+    shutil.copy(shipped, tmp_path)
+    keep(tmp_path, ask_from=0.25)
+    data = json.loads((tmp_path / MANIFEST).read_text())
+    assert Manifest.from_json(data).ask_from == 0.25
+    assert data["not_sure_from"] == json.loads(shipped.read_text())["not_sure_from"], "the other one stays"

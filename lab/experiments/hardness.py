@@ -16,7 +16,7 @@ from cloud_anchor.sampling.sampler import denoise
 from lab.case import Case
 from lab.experiment import About, Experiment, Records, Setup
 from lab.questions.items import Item
-from lab.statistics import Summary
+from lab.statistics import Summary, share
 from lab.store import Record
 from lab.tables import LENGTHS, Answers, Row, Table
 
@@ -89,7 +89,8 @@ def tables(records: Records, about: About) -> list[Table]:
 
 def _share(answers: Answers, metric: str) -> Summary | None:
     """The summary of a metric of zeros and ones."""
-    return answers.renamed(metric, "right").cell("right") if len(answers) else None
+    subjects = [row.get("subject") for row in answers.rows]
+    return share(answers.values(metric), subjects) if len(answers) else None
 
 
 EXPERIMENT = Experiment(

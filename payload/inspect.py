@@ -1,8 +1,7 @@
 """`python -m payload inspect`: header, fields and anchors of a payload, as text or JSON.
 
 Responsible for what can be read without a tokenizer: the header always; the anchors where the contract, and
-the prompt ids if needed, are given. Not responsible for template payloads, deltas and codec predictive, or
-for frames (see `links.inspect`).
+the prompt ids if needed, are given. Not responsible for template payloads, deltas and codec predictive.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def run(args: InspectArguments) -> int:
     data = read_payload(args.file)
     shared = shared_of(args)
     if data and not data[0] >> 6:
-        raise InputError(f"{args.file}: expected a payload, found a frame; see `python -m links.inspect`")
+        raise InputError(f"{args.file}: expected a payload, found a frame")
     show(describe(data, shared), args.json)
     return 0
 

@@ -50,9 +50,7 @@ def _qr(address: LinkAddress) -> Link:
 
 
 _RADIO = ("channel", "to")
-_SMS = ("packing", "to")
-_COMMAND = (*_SMS, "receive", "send")
-_MODEM = "send=sms-send {to}&receive=sms-print"
+_SPOOL = ("packing", "to")
 
 KINDS: dict[str, LinkKind] = {
     "udp": LinkKind(_udp, "udp:gateway.example.com:7777"),
@@ -61,11 +59,9 @@ KINDS: dict[str, LinkKind] = {
     "meshtastic-listen": LinkKind(_meshtastic, "meshtastic-listen:/dev/ttyUSB0", _RADIO),
     "meshtastic-tcp": LinkKind(_meshtastic, "meshtastic-tcp:radio.local", _RADIO),
     "meshtastic-tcp-listen": LinkKind(_meshtastic, "meshtastic-tcp-listen:radio.local:4403", _RADIO),
-    "sms-spool": LinkKind(_sms, "sms-spool:/var/spool/sms?to=+491701234567", _SMS),
-    "sms-spool-listen": LinkKind(_sms, "sms-spool-listen:/var/spool/sms", _SMS),
-    "sms-paste": LinkKind(_sms, "sms-paste:?packing=gsm7", _SMS),
-    "sms-command": LinkKind(_sms, f"sms-command:?to=+491701234567&{_MODEM}", _COMMAND),
-    "sms-command-listen": LinkKind(_sms, f"sms-command-listen:?{_MODEM}", _COMMAND),
+    "sms-spool": LinkKind(_sms, "sms-spool:/var/spool/sms?to=+491701234567", _SPOOL),
+    "sms-spool-listen": LinkKind(_sms, "sms-spool-listen:/var/spool/sms", _SPOOL),
+    "sms-paste": LinkKind(_sms, "sms-paste:", ("to",)),
     "qr": LinkKind(_qr, "qr:codes"),
     "qr-listen": LinkKind(_qr, "qr-listen:codes"),
 }

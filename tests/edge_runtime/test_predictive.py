@@ -214,8 +214,8 @@ def test_a_payload_finds_its_bundle_and_variant(
         find_bundles(strange, None, empty, tiny_bundle, by_fingerprint=True)
     file = tmp_path / "payload.bin"
     file.write_bytes(data)
-    base = [str(file), "--edge", str(tiny_bundle), "--prompt", PROMPT, "--no-prepack", "--threads", "1"]
-    assert fill_module.main([*base, "--json", "--quiet"]) == 0
+    base = [str(file), "--edge", str(tiny_bundle), "--prompt", PROMPT, "--threads", "1"]
+    assert fill_module.main([*base, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["anchors"] == 5
     assert len(answer["tokens"]) == 24

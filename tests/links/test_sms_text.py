@@ -8,64 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from links.kinds.sms_text import ALPHABETS, CHARACTERS, GSM_BASIC, SmsAlphabet
-
-NAMES = pytest.mark.parametrize("name", ALPHABETS)
+from links.kinds.sms_text import ALPHABET, CHARACTERS, LARGEST, data_of, text_of
 
 
-@NAMES
-@given(data=st.data())
-def test_every_frame_comes_back(name: str, data: st.DataObject) -> None:
-    alphabet = ALPHABETS[name]
-    frame = data.draw(st.binary(max_size=alphabet.largest))
-    text = alphabet.text(frame)
+@given(frame=st.binary(max_size=LARGEST), at=st.integers(0, CHARACTERS))
+def test_every_frame_comes_back(frame: bytes, at: int) -> None:
+    text = text_of(frame)
     assert len(text) <= CHARACTERS
-    assert text == "".join(text.split())
-    assert alphabet.data(text) == frame
-    at = data.draw(st.integers(0, len(text)))
-    assert alphabet.data(f" {text[:at]}\r\n{text[at:]}\n") == frame
+    assert data_of(f" {text[:at]}\r\n{text[at:]}\n") == frame
 
 
-@NAMES
-def test_no_more_fits(name: str) -> None:
-    alphabet = ALPHABETS[name]
-    bits = CHARACTERS * math.log2(len(alphabet.characters))
-    assert alphabet.largest == int(bits / 8)
-    alphabet.text(b"\xff" * alphabet.largest)
-    with pytest.raises(ValueError, match=f"at most {alphabet.largest}"):
-        alphabet.text(bytes(alphabet.largest + 1))
+def test_no_more_fits() -> None:
+    assert int(CHARACTERS * math.log2(len(ALPHABET)) / 8) == LARGEST == 128
+    assert len(text_of(b"\xff" * LARGEST)) <= CHARACTERS
+    with pytest.raises(ValueError, match="128"):
+        text_of(bytes(LARGEST + 1))
 
 
-def test_sizes() -> None:
-    assert {name: alphabet.largest for name, alphabet in ALPHABETS.items()} == {"ascii": 128, "gsm7": 139}
-    # A frame of 51 bytes, the least of the bar's.
-    assert {name: len(a.text(bytes(51))) for name, a in ALPHABETS.items()} == {"ascii": 64, "gsm7": 59}
+@given(text=st.text(ALPHABET + "é€", max_size=40))
+def test_other_text_is_refused_or_is_a_frame(text: str) -> None:
+    frame = data_of(text)
+    assert frame is None or text_of(frame) == text
 
 
-@NAMES
-@given(text=st.text(GSM_BASIC + "€", max_size=40))
-def test_other_text_is_refused_or_is_a_frame(name: str, text: str) -> None:
-    alphabet = ALPHABETS[name]
-    frame = alphabet.data(text)
-    if frame is not None:
-        assert alphabet.text(frame) == "".join(text.split())
+@pytest.mark.parametrize("text", ["grüß", "!" * 161, ALPHABET[-1] * 2])
+def test_what_is_no_frame(text: str) -> None:
+    """Of the last, 85² - 1 is more than a byte."""
+    assert data_of(text) is None
 
 
-def test_what_is_no_frame() -> None:
-    ascii_ = ALPHABETS["ascii"]
-    assert ascii_.data("grüß") is None
-    assert ascii_.data("!" * 161) is None
-    one = SmsAlphabet("few", "01")
-    assert one.data("1" * 8) == b"\xff"
-    assert one.data("1" * 7) is None, "no number of bytes takes 7"
-    highest = ascii_.characters[-1]
-    assert ascii_.data(highest * 2) is None, "85² - 1 is more than a byte"
-
-
-def test_the_basic_set_is_the_standard_one() -> None:
+def test_the_alphabet_passes_in_7_bits() -> None:
     gsm0338 = pytest.importorskip("gsm0338", reason="the package gsm0338 is not installed")
-    codec = gsm0338.Codec()
-    codes = bytes(code for code in range(128) if code != 0x1B)
-    assert codec.decode(codes)[0] == GSM_BASIC.replace("\x1b", "")
-    for alphabet in ALPHABETS.values():
-        assert len(codec.encode(alphabet.characters)[0]) == len(alphabet.characters), "7 bits each"
+    assert len(gsm0338.Codec().encode(ALPHABET)[0]) == len(ALPHABET) == 85

@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime import fill as fill_command
 from edge_runtime.bench import __main__ as cli
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.engine.genai_engine import GenaiEngine
 from edge_runtime.engine.ort_engine import OrtEngine
-from edge_runtime.errors import ContextError, EngineError
+from edge_runtime.errors import ContextError, EngineError, UsageError
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Shared, encode
 
@@ -102,9 +101,7 @@ def test_the_benchmark_puts_both_side_by_side(bundle: Bundle, capfd: pytest.Capt
     assert "| test | fp32 | genai |" in out
 
 
-def test_it_fills_payloads_where_it_is_selected(
-    bundle: Bundle, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_fills_payloads_where_it_is_selected(bundle: Bundle) -> None:
     ours = EdgeRuntime.open(bundle.path, threads=1)
     theirs = EdgeRuntime.open(bundle.path, threads=1, engine="onnxruntime-genai")
     theirs.preload()
@@ -115,16 +112,5 @@ def test_it_fills_payloads_where_it_is_selected(
     assert [t[:3] for t in found] == [t[:3] for t in expected]
     assert isinstance(theirs.engine, GenaiEngine)
 
-    file = tmp_path / "payload.bin"
-    file.write_bytes(data)
-    arguments = [str(file), "--prompt", prompt, "--edge", str(bundle.path), "--threads", "1", "--quiet"]
-    texts = []
-    for engine in ([], ["--engine", "onnxruntime"], ["--engine", "onnxruntime-genai"]):
-        assert fill_command.main([*arguments, *engine]) == 0
-        texts.append(capfd.readouterr().out)
-    assert texts[0] == texts[1] == texts[2] != ""
-    assert fill_command.main([*arguments, "--engine", "onnxruntime-genai", "--deterministic"]) == 2
-    assert "deterministic: expected engine onnxruntime" in capfd.readouterr().err
-    monkeypatch.setitem(sys.modules, "onnxruntime_genai", None)
-    assert fill_command.main([*arguments, "--engine", "onnxruntime-genai"]) == 4
-    assert capfd.readouterr().err.count("pip install onnxruntime-genai") == 1
+    with pytest.raises(UsageError):
+        EdgeRuntime(bundle, engine="onnxruntime-genai", deterministic=True)

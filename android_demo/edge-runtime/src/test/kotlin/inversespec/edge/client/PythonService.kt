@@ -76,7 +76,7 @@ internal class PythonService(vararg options: String) : AutoCloseable {
         /** What `edge_runtime.fill --json` prints. */
         fun fill(vararg options: String): Map<*, *> {
             val errors = File.createTempFile("fill", ".log")
-            val process = python("-m", "edge_runtime.fill", "--json", "--quiet", "--threads", "1", *options)
+            val process = python("-m", "edge_runtime.fill", "--json", "--threads", "1", *options)
                 .redirectError(errors).start()
             val out = process.inputStream.readBytes()
             check(process.waitFor() == 0) { errors.readText() }

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from common.cli import CommandParser, required, run_command
 
 with required("lab", "experiments"):
-    from cloud_anchor.errors import RequestError
     from lab import publish
-    from lab.experiments import PAPER, every, groups
+    from lab.experiments import PAPER, chosen, every
     from lab.options import NoOptions, Options, add_options, given
     from lab.published import traces
     from lab.report import print_tables
@@ -68,29 +66,23 @@ def _dispatch(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     names = _leading(arguments)
-    chosen = groups(names)
     parser = CommandParser(
         prog=f"python -m lab run {' '.join(names) or 'NAME'}",
         description="Measure experiments, with controls and 95% intervals, and write a report.",
         epilog=EPILOG,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="`paper` for all that are the paper's")
-    add_options(parser, Options, chosen[0][1][0].defaults if len(chosen) == 1 else {})
-    for name, group in chosen:
-        if group[0].options is not NoOptions:
-            add_options(parser.add_argument_group(f"options of {name}"), group[0].options)
+    experiments = chosen(names) if names else []
+    own = experiments[0].options if experiments else NoOptions
+    add_options(parser, Options, experiments[0].defaults if experiments else {})
+    add_options(parser.add_argument_group(f"options of {' '.join(names)}"), own)
     found = vars(parser.parse_args(arguments))
-    if not chosen:
-        raise RequestError("expected the name of an experiment, found none. `python -m lab list` has them.")
     options = Options(**given(Options, found))
-    for name, group in chosen:
-        place = options.output if len(chosen) == 1 else options.output / name
-        own = group[0].options(**given(group[0].options, found))
-        report = run(group, replace(options, output=place), own)
-        if len(group) == 1:
-            print_tables(report.tables)
-        items = max(report.measured.values(), default=0)
-        print(json.dumps({"items": items, "report": str(place / "report.html")}))
+    report = run(experiments or chosen(names), options, own(**given(own, found)))
+    if len(experiments) == 1:
+        print_tables(report.tables)
+    items = max(report.measured.values(), default=0)
+    print(json.dumps({"items": items, "report": str(options.output / "report.html")}))
     return 0
 
 

@@ -23,7 +23,7 @@ from payload import AnchorSet, Contract
 CLAIMED_THRESHOLD = 0.5
 """Threshold of the edge-aware selection in claims about quota runs: fixed before the measurements."""
 
-THRESHOLDS = (0.0, 0.3, CLAIMED_THRESHOLD, 0.8)
+THRESHOLDS = (0.0, CLAIMED_THRESHOLD)
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,7 @@ class Situation:
 
     def select(self, selection: Selection) -> AnchorSet:
         """The anchors of a selection; they may be none."""
-        selected = select(self.early, self.contract, selection, self.scorer)
-        return selected.anchors
+        return select(self.early, self.contract, selection, self.scorer).anchors
 
     @cached_property
     def committed(self) -> dict[int, int]:
@@ -165,20 +164,17 @@ CONDITIONS: dict[str, Condition] = {
     BARE_PREFIX: Condition(prefix, filled=False),
     SCATTERED: Condition(scattered),
     DRAFT: Condition(draft, filled=False),
-    "predictions, p >= 0.8, filled": Condition(partial(confident, threshold=0.8)),
     **{aware(threshold): Condition(partial(edge_aware, threshold=threshold)) for threshold in THRESHOLDS},
 }
 """Conditions compared at every fraction, by the name that tables give them."""
 
 PRODUCT = "edge-aware, parallel commits"
-PRODUCT_CLAIMED = f"{PRODUCT}, p >= {CLAIMED_THRESHOLD:g}"
 PARALLEL_DRAFT = "early stop, parallel commits"
 PARALLEL_CONDITIONS: dict[str, Condition] = {
     PARALLEL_DRAFT: Condition(draft, filled=False),
     PRODUCT: Condition(default),
-    PRODUCT_CLAIMED: Condition(partial(edge_aware, threshold=CLAIMED_THRESHOLD)),
 }
-"""Of the run with parallel commits, after as many steps: the product with its defaults, and controls."""
+"""Of the run with parallel commits, after as many steps: the product with its defaults, and its control."""
 
 ABLATION: dict[str, Condition] = {
     ANCHORS: CONDITIONS[ANCHORS],

@@ -46,8 +46,7 @@ class Options:
     edge: tuple[str, ...] = option(
         (),
         "edge models, the main one first: names or folders of bundles, or checkpoints, which are converted "
-        "(default: the shipped pair's; alone it is joined by the pair's larger autoregressive one, for "
-        "comparisons of size)",
+        "(default: the shipped pair's)",
         metavar="MODEL",
     )
     thinker: str | None = option(
@@ -106,8 +105,7 @@ def add_options(parser: argparse._ActionsContainer, kind: type, defaults: Mappin
     defaults: by field, what its help is to give instead of the dataclass's own.
     """
     for each in fields(kind):
-        if all(action.dest != each.name for action in parser._actions):  # two experiments may share an option
-            _add(parser, each, defaults.get(each.name, each.default))
+        _add(parser, each, defaults.get(each.name, each.default))
 
 
 def _add(parser: argparse._ActionsContainer, each: Field[Any], default: Any) -> None:

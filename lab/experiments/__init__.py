@@ -53,21 +53,20 @@ def _open(name: str) -> Experiment | None:
         return None
 
 
-def groups(names: Sequence[str]) -> list[tuple[str, list[Experiment]]]:
-    """The experiments of these names as they are measured: those of the paper together, each other alone.
+def chosen(names: Sequence[str]) -> list[Experiment]:
+    """Some of the paper's experiments, which are measured together, or one other.
 
-    Raises RequestError for an unknown name.
+    Raises RequestError for an unknown name, and for others that are to be measured together.
     """
     from lab.experiments.paper import PHASES
 
-    papers = [each for name, each in PHASES.items() if PAPER in names or name in names]
-    found = [(PAPER, papers)] if papers else []
-    for name in dict.fromkeys(names):
-        if name == PAPER or name in PHASES:
-            continue
-        one = _open(name)
-        if one is None:
-            known = ", ".join([PAPER, *(each.name for each in every())])
-            raise RequestError(f"experiment: expected some of {known}, or a FILE.py with one, found {name}")
-        found.append((one.name, [one]))
-    return found
+    if names and set(names) <= {PAPER, *PHASES}:
+        return [each for name, each in PHASES.items() if PAPER in names or name in names]
+    one = _open(names[0]) if len(names) == 1 else None
+    if one is None:
+        known = ", ".join(each.name for each in every())
+        raise RequestError(
+            f"experiment: expected {PAPER}, or one of {known}, or a FILE.py with one, found "
+            f"{' '.join(names) or 'none'}"
+        )
+    return [one]

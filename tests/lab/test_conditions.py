@@ -15,12 +15,13 @@ from edge_runtime.decode.endings import Stop, ending
 from lab.case import EdgeAnswer
 from lab.conditions import (
     ANCHORS,
+    CONDITIONS,
     FIRST,
     PARALLEL_CONDITIONS,
     PREFIX,
     PRODUCT,
-    PRODUCT_CLAIMED,
     Situation,
+    aware,
     committed,
     confident,
     draft,
@@ -156,13 +157,10 @@ def test_the_products_condition_has_the_products_defaults() -> None:
     run = draft_of(answer, [0.9, 0.2, 0.6, 0.1, 0.8, 0.3, 0.95, 0.4])
     scorer = Scorer(HashEngine(), HASH_CONTRACT.eos_ids)
     at = Situation(run, answer, HASH_CONTRACT, scorer, 0)
-    for name, selection in (
-        (PRODUCT, Selection()),
-        (PRODUCT_CLAIMED, Selection(config=EdgeAwareConfig(threshold=0.5))),
-    ):
-        expected = select(run, HASH_CONTRACT, selection, scorer)
-        assert PARALLEL_CONDITIONS[name].select(at) == expected.anchors
-    assert PARALLEL_CONDITIONS[PRODUCT].select(at) != PARALLEL_CONDITIONS[PRODUCT_CLAIMED].select(at)
+    expected = select(run, HASH_CONTRACT, Selection(), scorer)
+    assert PARALLEL_CONDITIONS[PRODUCT].select(at) == expected.anchors
+    claimed = select(run, HASH_CONTRACT, Selection(config=EdgeAwareConfig(threshold=0.5)), scorer)
+    assert CONDITIONS[aware(0.5)].select(at) == claimed.anchors != expected.anchors
 
 
 @given(situations())

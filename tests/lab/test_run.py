@@ -223,7 +223,7 @@ def test_usage_errors_are_one_line(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, wrong, words, code in (
-        ("fills", [], "expected some of paper, commits", 2),
+        ("fills", [], "found fills", 2),
         ("paper", ["--prompts", "0"], "at least 1", 2),
         ("paper", ["--edge", "nowhere"], "nowhere", 4),
         ("paper", ["--thinker", "nowhere"], "nowhere", 4),

@@ -6,7 +6,6 @@ for measuring with more questions (see `lab.experiments.few_passes`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import PARALLEL_THRESHOLD
 from common.cli import option
+from common.files import read_records
 from lab.experiment import About, Experiment, Models, Records, Setup
 from lab.pairs.card import CURVE
 from lab.store import Record
@@ -37,12 +37,8 @@ def measure(setup: Setup, items: Sequence[str]) -> Iterator[Record]:
     """The points of each run's curve at the usual probability; raises RequestError where there are none."""
     for run in items:
         file = Path(run.partition("=")[2]) / CURVE
-        try:
-            rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        except (OSError, ValueError) as error:
-            raise RequestError(
-                f"{file}: expected the curve of a run of `lab distil`, found {error}"
-            ) from None
+        if not (rows := read_records(file)):
+            raise RequestError(f"{file}: expected the curve of a run of `lab distil`, found none")
         yield {"points": [row for row in rows if row["commit"] == PARALLEL_THRESHOLD]}
 
 

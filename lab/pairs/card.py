@@ -1,13 +1,13 @@
 """The model card of a pair: README.md beside its weights, with the plot of the losses and the training log.
 
-Every figure is read from the run and its checkpoints; a model that stays as it ships has its log from the old
-card. Responsible for the card's content and files. Not responsible for the weights beside them.
+Every figure is read from the run and its checkpoints. Responsible for the card's content and files. Not
+responsible for the weights beside them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -43,27 +43,20 @@ def check_finished(run: Path, name: str, steps: int) -> None:
         )
 
 
-def logs_of(
-    pair: Pair, weights: Path, run: Path, made: Collection[str], taught: Path | None
-) -> dict[str, Columns]:
+def logs_of(pair: Pair, weights: Path, run: Path, taught: Path | None) -> dict[str, Columns]:
     """By model the log of its training, and the curve of the taught model where one ships.
 
-    made: models of the run; the others have theirs from the card that ships. taught: folder of a run of `lab
-    distil`. Raises CheckpointError.
+    taught: folder of a run of `lab distil`; all other logs are then those of the card that ships, else those
+    of the run. Raises CheckpointError.
     """
     file = weights / LOG
     kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    found = {}
-    for name in pair.recipes:
-        if name in made:
-            check_finished(run, name, pair.recipes[name].steps)
-            found[name] = _columns(run / f"{name}.jsonl")
-        elif name in kept:
-            found[name] = kept[name]["log"]
-        else:
-            raise CheckpointError(f"{file}: expected the log of {name}, found none")
-    curve = _columns(taught / CURVE) if taught else kept.get(CURVE)
-    return found | ({CURVE: curve} if curve else {})
+    curve = {CURVE: kept[CURVE]} if CURVE in kept else {}
+    if taught:
+        return {name: kept[name]["log"] for name in pair.recipes} | {CURVE: _columns(taught / CURVE)}
+    for name, recipe in pair.recipes.items():
+        check_finished(run, name, recipe.steps)
+    return {name: _columns(run / f"{name}.jsonl") for name in pair.recipes} | curve
 
 
 def _columns(file: Path) -> Columns:

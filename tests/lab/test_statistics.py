@@ -73,18 +73,14 @@ def test_a_difference_has_an_interval() -> None:
     assert undecided.low < 0 < undecided.high
 
 
-def test_cohens_d_of_samples_of_equal_size() -> None:
+def test_effects_of_equal_samples() -> None:
     a, b = _sample(2), [v + 1 for v in _sample(3)]
     pooled = math.sqrt((np.var(a, ddof=1) + np.var(b, ddof=1)) / 2)
     assert cohen_d(a, b) == pytest.approx((np.mean(a) - np.mean(b)) / pooled)
     assert math.isnan(cohen_d([1.0, 1.0], [1.0, 1.0]))
     assert math.isnan(cohen_d([1.0], [2.0]))
-
-
-def test_wilcoxon_is_scipys_and_says_1_of_equal_samples() -> None:
-    a, b = _sample(4), _sample(5)
-    assert wilcoxon(a, b) == pytest.approx(stats.wilcoxon(a, b).pvalue)
     assert wilcoxon(a, a) == 1
+    assert math.isnan(spearman([1.0] * 9, a[:9]).rho)
 
 
 def test_wilsons_interval_is_the_papers() -> None:
@@ -93,17 +89,6 @@ def test_wilsons_interval_is_the_papers() -> None:
     assert (found.n, found.mean) == (92, 87 / 92)
     assert found.low == pytest.approx(0.879, abs=5e-4)  # section 4.2
     assert proportion(0, 0) is None
-
-
-@given(VALUES)
-def test_spearman_is_the_correlation_of_ranks(values: list[float]) -> None:
-    other = [v * v - v for v in values]
-    found = spearman(values, other)
-    if len(set(values)) < 2 or len(set(other)) < 2:
-        assert math.isnan(found.rho)
-        return
-    ranks = stats.rankdata(values), stats.rankdata(other)
-    assert found.rho == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-9)
 
 
 def test_the_partial_correlation_is_that_of_the_residuals_of_ranks() -> None:
@@ -122,9 +107,3 @@ def test_the_partial_correlation_is_that_of_the_residuals_of_ranks() -> None:
     t = found.rho * math.sqrt(77 / (1 - found.rho**2))
     assert found.p == pytest.approx(2 * (1 - stats.t.cdf(abs(t), 77)))
     assert math.isnan(partial_spearman([1.0] * 9, _sample(1, 9), _sample(2, 9)).rho)
-
-
-def test_the_interval_holds_the_mean_and_narrows_with_more_values() -> None:
-    few, many = summary([0.0, 1.0] * 10), summary([0.0, 1.0] * 500)
-    assert few.low < few.mean == 0.5 < few.high
-    assert many.high - many.low < few.high - few.low

@@ -12,10 +12,6 @@ Other vocabularies have other markers, and some have them below the ordinary ids
 contract names the tokens that end an answer (`ends`) and every special token whose id lies among the ordinary
 ones; a contract of the Qwen2 kind has no such field.
 
-`grammar` names what an answer is a sentence of, where a payload was made for that: what the grammar forces is
-not sent, so a device that does not hold the answer to it would write another. The tag of such a payload is
-that of the contract without the grammar, by which a device finds its bundle.
-
 Its JSON states how messages become prompt ids (`contents`), for which there is one rule so far: they become
 ordinary tokens, whatever names of special tokens they have.
 """
@@ -25,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -53,7 +49,6 @@ class Contract:
     special:    ids of special tokens by their text: those both sides use, and all below vocab_size.
     template_hash: SHA-256 (hex) of the compiled chat template.
     ends:       the names in `special` that end an answer; None for END_OF_TEXT and IM_END.
-    grammar:    SHA-256 (hex) of the grammar that payloads are made for (`edge_runtime.grammar`), if any.
     """
 
     vocab_size: int
@@ -61,7 +56,6 @@ class Contract:
     special: Mapping[str, int]
     template_hash: str
     ends: tuple[str, ...] | None = None
-    grammar: str | None = None
 
     def __post_init__(self) -> None:
         missing = [name for name in self.end_names if name not in self.special]
@@ -124,18 +118,16 @@ class Contract:
             {str(k): int(v) for k, v in data["special"].items()},
             str(data["template_hash"]),
             None if ends is None else tuple(str(name) for name in ends),
-            data.get("grammar"),
         )
 
     def to_json(self) -> dict[str, Any]:
-        optional = {"ends": None if self.ends is None else list(self.ends), "grammar": self.grammar}
         return {
             "vocab_size": self.vocab_size,
             "vocab_hash": self.vocab_hash,
             "special": dict(self.special),
             "template_hash": self.template_hash,
             "contents": _CONTENTS,
-            **{name: value for name, value in optional.items() if value is not None},
+            **({} if self.ends is None else {"ends": list(self.ends)}),
         }
 
     @cached_property
@@ -145,8 +137,8 @@ class Contract:
 
     @cached_property
     def tag(self) -> str:
-        """The first 2 hex digits of the identity without a grammar."""
-        return (self if self.grammar is None else replace(self, grammar=None)).identity[:2]
+        """The first 2 hex digits of the identity."""
+        return self.identity[:2]
 
     @property
     def end_names(self) -> tuple[str, ...]:
@@ -176,8 +168,7 @@ class Contract:
 
     def __str__(self) -> str:
         vocabulary = f"vocabulary {self.vocab_hash[:8]} of {self.vocab_size}"
-        grammar = f", grammar {self.grammar[:8]}" if self.grammar else ""
-        return f"{self.identity[:12]} ({vocabulary}, template {self.template_hash[:8]}{grammar})"
+        return f"{self.identity[:12]} ({vocabulary}, template {self.template_hash[:8]})"
 
 
 def _texts(template: Mapping[str, Any]) -> list[str]:

@@ -223,14 +223,12 @@ def verify(data: bytes, contract: Contract, prompt_ids: Sequence[int] | None, ba
     expected = expected_check(data, contract, prompt_ids, base)
     if found == expected:
         return
-    grammar = "a grammar that was not given" if contract.grammar is None else "another grammar"
     if prompt_ids is None:
         cause = f"the bytes were changed on their way, or it was made for another contract than {contract}"
-        cause += f", or for {grammar}"
         remedy = "fetch it again"
     else:
         cause = "the bytes were changed on their way, or it was made with another prompt than the "
-        cause += f"{len(prompt_ids)} ids given, or for another contract than {contract}, or for {grammar}"
+        cause += f"{len(prompt_ids)} ids given, or for another contract than {contract}"
         remedy = "fetch it again and give exactly the prompt it was made with"
     raise ChecksumError(
         f"checksum: expected {expected:04x}, found {found:04x} in bytes 2-3 of {len(data)}: {cause}; {remedy}"

@@ -86,12 +86,6 @@ def encode(
     old = base.anchors if base else None
     primed, fingerprint, digest = None, None, b""
     if codec is Codec.PREDICTIVE:
-        if anchors.contract.grammar is not None:
-            raise CodecError(
-                f"codec {codec.label}: expected anchors for no grammar, whose reader has the model's own "
-                f"tokens between them, found those for grammar {anchors.contract.grammar[:8]}; use codec "
-                "compact"
-            )
         predictor = _predictor(shared)
         primed, fingerprint = predictor.prompt_ids, predictor.identity
         body, digest = predictive.encode(anchors, predictor, old, tolerance, draft)
@@ -225,8 +219,7 @@ def _other_predictions(what: str) -> str:
 
 def _usable(shared: Shared) -> list[Codec]:
     """The codecs for which `shared` holds what they need."""
-    predicted = shared.predictor is not None and shared.contract.grammar is None
-    usable = {Codec.COMPACT: True, Codec.PREDICTIVE: predicted}
+    usable = {Codec.COMPACT: True, Codec.PREDICTIVE: shared.predictor is not None}
     template = shared.base is None and shared.tokens is not None
     return [codec for codec in Codec if usable.get(codec, template)]
 

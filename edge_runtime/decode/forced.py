@@ -44,7 +44,7 @@ def fill(
 
     Decoding is deterministic, and greedy without `FillOptions.sampling`; an empty anchor set gives plain
     decoding. The generator may be closed at any time: the engine stays usable. Raises UsageError for an empty
-    prompt and for anchors made for another grammar, ContextError where prompt and anchors do not fit or no
+    prompt, ContextError where prompt and anchors do not fit or no
     sentence of the grammar does, EngineError where the model fails.
     """
     options = options or FillOptions()
@@ -54,12 +54,6 @@ def fill(
         raise ContextError(
             f"expected a prompt of less than {engine.context} tokens, found {len(prompt_ids)}. "
             "Raise --context or shorten the prompt."
-        )
-    held = None if options.grammar is None else options.grammar.grammar.identity
-    if anchors.contract.grammar not in (None, held):
-        raise UsageError(
-            f"grammar: expected {anchors.contract.grammar[:8]}, which these anchors were made for, found "
-            f"{'none' if held is None else held[:8]}. Give the schema or grammar that was asked for."
         )
     plan = plan_for(anchors, engine.context - len(prompt_ids), options)
     return _decoded(engine, list(prompt_ids), list(answered), plan, options, stats or FillStats())

@@ -101,7 +101,7 @@ class Grammar:
 
     @cached_property
     def identity(self) -> str:
-        """SHA-256 (hex) of kind and text: what a payload's contract names."""
+        """SHA-256 (hex) of kind and text."""
         return hashlib.sha256(f"{self.kind}\0{self.text}".encode()).hexdigest()
 
     def rules(self) -> str:

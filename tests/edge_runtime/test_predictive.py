@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.predictor import EnginePredictor, read_logits
 from edge_runtime.runtime import EdgeRuntime
 from links.frames import Question, decode_question, encode_question
-from payload import AnchorSet, Codec, Shared, encode, peek
-from payload.errors import CodecError, FingerprintError, PayloadError
+from payload import AnchorSet, Shared, encode, peek
+from payload.errors import FingerprintError, PayloadError
 
 PROMPT = "Where does the river end?"
 
@@ -104,19 +103,6 @@ def test_tokens_stream_while_the_payload_is_read(edge: EdgeRuntime) -> None:
     assert [t.id for t in echoed[: -len(rest)]] == edge.prompt_ids(PROMPT)
     compact = encode(anchors, Shared(edge.bundle.contract, edge.prompt_ids(PROMPT)))
     assert list(edge.stream(compact, PROMPT)) == list(edge.fill(edge.read(compact, PROMPT)))
-
-
-def test_verified_anchors_of_a_predictive_payload_leave_the_devices_own_text(edge: EdgeRuntime) -> None:
-    anchors = some_anchors(edge)
-    data = payload(edge, anchors)
-    ids = edge.prompt_ids(PROMPT)
-    nothing = AnchorSet.empty(64, edge.bundle.contract)
-    alone = [t.id for t in fill(edge.engine, ids, nothing, FillOptions(max_tokens=30))]
-    options = edge.options(verify="greedy", max_tokens=30)
-    for answer in (edge.fill(edge.read(data, PROMPT), options), edge.stream(data, PROMPT, options)):
-        assert [t.id for t in answer] == alone
-        reached = {p: i for p, i in anchors.by_position.items() if p < len(alone)}
-        assert answer.stats.refused == sum(alone[p] != i for p, i in reached.items()) > 0
 
 
 def test_what_went_wrong_is_said_at_the_end_of_the_stream(edge: EdgeRuntime) -> None:
@@ -235,24 +221,14 @@ def test_a_graph_of_another_form_is_refused() -> None:
         with_fp32_activations(b"accuracy_level is something else here")
 
 
-def test_with_a_grammar_a_predictive_payload_is_read_first_and_none_is_made_for_one(
-    edge: EdgeRuntime,
-) -> None:
+def test_with_a_grammar_a_predictive_payload_is_read_first(edge: EdgeRuntime) -> None:
     pytest.importorskip("llguidance")
     grammar = Grammar.regex("[a-z]{3,9}[.]")
     data = payload(edge, some_anchors(edge))
     for answer in (
-        edge.fill(edge.read(data, PROMPT, grammar), edge.options(grammar=grammar)),
+        edge.fill(edge.read(data, PROMPT), edge.options(grammar=grammar)),
         edge.stream(data, PROMPT, edge.options(grammar=grammar)),
     ):
         text = edge.bundle.tokenizer.decode([token.id for token in answer])
         assert re.fullmatch("[a-z]{3,9}[.]", text)
         assert len(answer.anchors) == len(some_anchors(edge))
-    held = replace(edge.bundle.contract, grammar=grammar.identity)
-    anchors = AnchorSet.of({0: 5}, 32, held)
-    shared = Shared(held, predictor=edge.predictive_model.predictor(edge.prompt_ids(PROMPT)))
-    with pytest.raises(CodecError, match="use codec compact"):
-        encode(anchors, shared, "predictive")
-    assert peek(encode(anchors, shared, "auto")).codec is Codec.COMPACT
-    with pytest.raises(UsageError, match="Leave one of the two out"):
-        edge.fill(edge.read(data, PROMPT), edge.options(grammar=grammar, verify="greedy"))

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.decode.forced import FillOptions, Source, fill
-from edge_runtime.decode.refine import AnchorFeed, fill_refined
 from edge_runtime.decode.sampling import Sampler, Sampling, distribution
 from edge_runtime.errors import EngineError, UsageError
 from payload import AnchorSet, Contract
@@ -68,11 +67,9 @@ def test_anchors_stay_forced_and_a_seed_gives_one_text(
     assert list(fill(make_engine(), [5], anchors, greedy)) == list(fill(make_engine(), [5], anchors))
 
 
-def test_faulty_input_is_named(make_engine: Callable[..., Any], contract: Contract) -> None:
+def test_faulty_input_is_named() -> None:
     with pytest.raises(EngineError):
         Sampler(Sampling(1.0)).token(np.full(3, np.nan, np.float32))
     for wrong in ({"temperature": -0.1}, {"top_p": 0.0}):
         with pytest.raises(UsageError):
             Sampling(**wrong)
-    with pytest.raises(UsageError):
-        next(fill_refined(make_engine(), [5], AnchorFeed(), contract, FillOptions(sampling=Sampling())))

@@ -121,7 +121,6 @@ def test_options_read_their_files(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_text('{"type": "null"}')
     assert read_grammar(GrammarOptions()) is None
-    assert read_grammar(GrammarOptions(regex="a")) == Grammar.regex("a")
     assert read_grammar(GrammarOptions(json_schema=file)) == Grammar.json_schema({"type": "null"})
     assert read_grammar(GrammarOptions(grammar=file)) == Grammar.lark('{"type": "null"}')
     with pytest.raises(GrammarError, match="a JSON list of tools"):

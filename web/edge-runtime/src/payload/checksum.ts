@@ -24,11 +24,9 @@ export function verifyChecksum(data: Bytes, bound: Bound): void {
   if (found === expected) return;
   const remedy =
     bound.promptIds === null
-      ? `The bytes were changed on their way, or made for another contract than ${bound.contract}, or ` +
-        "for a grammar, which this runtime has none of; fetch it again"
+      ? `The bytes were changed on their way, or made for another contract than ${bound.contract}; fetch it again`
       : `The bytes were changed on their way, or it was made with another prompt than the ${bound.promptIds.length} ` +
-        `ids given, or for another contract than ${bound.contract}, or for a grammar, which this runtime has none ` +
-        "of; give exactly the prompt it was made with";
+        `ids given, or for another contract than ${bound.contract}; give exactly the prompt it was made with`;
   const where = `${hexCheck(found)} in bytes 2-3 of ${data.length}`;
   throw new ChecksumError("checksum", hexCheck(expected), where, remedy);
 }

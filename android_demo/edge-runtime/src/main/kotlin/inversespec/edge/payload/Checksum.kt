@@ -15,12 +15,11 @@ internal fun verifyChecksum(data: ByteArray, codec: Codec, contract: Contract, p
     val expected = expectedCheck(data, codec, contract, promptIds, base)
     if (found == expected) return
     val cause = if (promptIds == null) {
-        "the bytes were changed on their way, or it was made for another contract than $contract, or for a " +
-            "grammar, which this runtime has none of; fetch it again"
+        "the bytes were changed on their way, or it was made for another contract than $contract; " +
+            "fetch it again"
     } else {
         "the bytes were changed on their way, or it was made with another prompt than the ${promptIds.size} " +
-            "ids given, or for another contract than $contract, or for a grammar, which this runtime has none of; " +
-            "fetch it again and give exactly the prompt it was made with"
+            "ids given, or for another contract than $contract; fetch it again and give exactly the prompt it was made with"
     }
     throw ChecksumException(
         "checksum: expected ${hexCheck(expected)}, found ${hexCheck(found)} in bytes 2-3 of ${data.size}: $cause",

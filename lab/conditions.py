@@ -62,14 +62,9 @@ def committed(at: Situation) -> AnchorSet:
     return at.select(Selection(PAPER))
 
 
-def confident(at: Situation, threshold: float) -> AnchorSet:
-    """The predictions of at least this probability, and the predicted length."""
-    return at.select(Selection(CONFIDENCE, EdgeAwareConfig(threshold=threshold)))
-
-
 def draft(at: Situation) -> AnchorSet:
     """The diffusion model's prediction at every position: stopping early, without an edge model."""
-    return confident(at, 0.0)
+    return at.select(Selection(CONFIDENCE, EdgeAwareConfig(threshold=0.0)))
 
 
 def edge_aware(at: Situation, threshold: float) -> AnchorSet:
@@ -145,7 +140,7 @@ class Condition:
 
 
 ALONE, ANCHORS, BARE, LEADING = "edge alone", "anchors, filled", "anchors alone", "leading run, continued"
-PREFIX, BARE_PREFIX, SCATTERED = "prefix of as many, continued", "prefix alone", "as many at random, filled"
+PREFIX, SCATTERED = "prefix of as many, continued", "as many at random, filled"
 DRAFT, FULL = "early stop: every prediction", "full run"
 FIRST, SUREST = "early stop, the first of as many, continued", "early stop, the surest of as many, filled"
 RANDOM_TOKENS, RANDOM_POSITIONS = "random tokens, their places", "their tokens, random places"
@@ -161,7 +156,6 @@ CONDITIONS: dict[str, Condition] = {
     BARE: Condition(committed, filled=False),
     LEADING: Condition(leading_run),
     PREFIX: Condition(prefix),
-    BARE_PREFIX: Condition(prefix, filled=False),
     SCATTERED: Condition(scattered),
     DRAFT: Condition(draft, filled=False),
     **{aware(threshold): Condition(partial(edge_aware, threshold=threshold)) for threshold in THRESHOLDS},

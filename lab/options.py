@@ -21,7 +21,7 @@ FIXTURE = "tiny"
 """The pair that is measured unless another is named."""
 
 OWN, PAPER = "suite", "paper"
-PROTOCOLS = (OWN, PAPER)
+"""Protocols: which prompts the paper's experiments measure."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Options:
         "which prompts each of the paper's experiments measures: the laboratory's own, or the paper's "
         "nested sets of 310 (commit curves), 190 (fills) and 50 (ablation), and its 128 steps; --prompts is "
         "then for each source",
-        choices=PROTOCOLS,
+        choices=(OWN, PAPER),
     )
     seed: int = option(0, "of the choice of prompts, the sampler and the controls")
     canvas: int | None = option(None, "response positions (default: the model's, or 256)", kind=int)

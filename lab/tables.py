@@ -113,9 +113,7 @@ LENGTHS: Mapping[str, tuple[int, float]] = {
 """Groups of answers by their tokens: from, and below."""
 
 
-SHARES = frozenset(
-    ("right", "exact", "anchors_right", "early", "same", "high", "high_by_canvas", "high_by_estimate")
-)
+SHARES = frozenset(("right", "exact", "same"))
 """Metrics of zeros and ones."""
 
 

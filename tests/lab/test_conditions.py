@@ -23,7 +23,6 @@ from lab.conditions import (
     Situation,
     aware,
     committed,
-    confident,
     draft,
     first_predictions,
     leading_run,
@@ -142,14 +141,10 @@ def test_special_ids_among_the_ordinary_ones_are_no_anchors(at: Situation) -> No
     assert there.anchors(dict(enumerate(at.full))).by_position == wanted
 
 
-@given(situations(), st.floats(0, 1))
-def test_predictions_are_sent_by_their_probability(at: Situation, threshold: float) -> None:
+@given(situations())
+def test_every_prediction_is_sent(at: Situation) -> None:
     assert list(draft(at).ids) == at.early.predicted_answer
-    sent = confident(at, threshold)
-    assert sent.length == len(at.early.predicted_answer)
-    assert set(sent.positions) == {
-        p for p in range(len(at.early.predicted_answer)) if at.early.confidence[p] >= threshold
-    }
+    assert draft(at).length == len(at.early.predicted_answer)
 
 
 def test_the_products_condition_has_the_products_defaults() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import fmean
 from typing import Any
 
 from lab.case import RunCase
@@ -21,7 +22,7 @@ from lab.conditions import (
     aware,
 )
 from lab.experiment import About, Records, phase
-from lab.plots import MARKERS, Picture, means, png
+from lab.plots import Picture, png
 from lab.statistics import proportion
 from lab.tables import MEASURES_NOTE, METRICS, Answers, Row, Table, less_than, metric_columns, rows
 
@@ -110,10 +111,11 @@ def _frontier(answers: Answers) -> bytes:
         measures = (("f1", "agreement with the full run"), ("right", "right answers"))
         for axes, (metric, says) in zip(panels, measures, strict=True):
             for index, name in enumerate((PRODUCT, ANCHORS, PREFIX)):
-                points = means(answers.where(condition=name), "step", "step", metric)
-                axes.plot(*zip(*points, strict=True), marker=MARKERS[index], label=name)
+                groups = answers.where(condition=name).groups("step")
+                points = [(step, fmean(group.values(metric))) for (step,), group in groups]
+                axes.plot(*zip(*points, strict=True), marker="osD"[index], label=name)
             for name in (ALONE, FULL):
-                ((_, height),) = means(answers.where(condition=name), "step", "step", metric)
+                height = fmean(answers.where(condition=name).values(metric))
                 axes.axhline(height, linestyle=":", color="black", linewidth=0.8)
                 axes.annotate(name, (0.99, height), xycoords=("axes fraction", "data"), ha="right")
             axes.set(xlabel="diffusion steps", ylabel=says)

@@ -1,7 +1,7 @@
-"""Command-line conventions shared by every command: exit codes, one-line errors, two levels of help.
+"""Command-line conventions shared by every command: exit codes, one-line errors, options.
 
-Responsible for turning exceptions into exit codes and one line on standard error, for a help that fits a
-screen, and for options as fields of a dataclass. Not responsible for what the options are, or for output.
+Responsible for turning exceptions into exit codes and one line on standard error, and for options as fields
+of a dataclass. Not responsible for what the options are, or for output.
 
     0 done, 1 failed otherwise, 2 usage, 3 bad payload, 4 bad or missing model, 5 refused by a service,
     6 declined as asked, for lack of certainty; 130 interrupted
@@ -31,96 +31,49 @@ def option(default: Any, says: str, kind: Any = None, **settings: Any) -> Any:
     """A field of a dataclass that is an option of its name; a bool that is false is a switch.
 
     kind: of a value, by default that of `default`, or text. settings: for argparse, and: `flags` names others
-    than --NAME; `group` is one for experts; of the options with one `either` a user gives one at most, or
-    exactly one where they are `required`.
+    than --NAME; of the options with one `either` a user gives one at most, or exactly one where they are
+    `required`.
     """
     return field(default=default, metadata={"help": says, "type": kind, **settings})
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose `--help` shows what a user needs; groups for experts are left to `--help-all`.
-
-    Its description and epilog keep their line breaks.
-    """
+    """A parser whose options are fields of a dataclass; its description and epilog keep their line breaks."""
 
     def __init__(self, **settings: Any) -> None:
-        self._expert_groups: list[argparse._ArgumentGroup] = []
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter} | settings)
         says = f"inverse-speculation {__version__}"
         self.add_argument("--version", action="version", version=says, help="show the version")
 
-    def expert_group(self, title: str, description: str | None = None) -> argparse._ArgumentGroup:
-        """A group of options that only `--help-all` shows; `title` says what they are for."""
-        if not self._expert_groups:
-            self._help_all = self.add_argument("--help-all", action=_HelpAll, nargs=0, dest=argparse.SUPPRESS)
-        self._expert_groups.append(self.add_argument_group(title, description))
-        titles = ", ".join(str(group.title) for group in self._expert_groups)
-        self._help_all.help = f"show every option, also of: {titles}"
-        return self._expert_groups[-1]
-
-    def declare(self, kind: type, groups: Mapping[str, str | None] = {}) -> None:
-        """Adds the fields of a dataclass that `option` made, those of a class before those of its bases.
-
-        groups: title and description of the groups for experts, in their order.
-        """
+    def declare(self, kind: type) -> None:
+        """Adds the fields of a dataclass that `option` made, those of a class before those of its bases."""
         declared = {each.name: each for each in fields(kind)}
-        names = dict.fromkeys(name for base in kind.__mro__ for name in inspect.get_annotations(base))
-        for title in ("", *groups):
-            place = self.expert_group(title, groups[title]) if title else self
-            choices: dict[str, argparse._ActionsContainer] = {}
-            for each in (declared[name] for name in names):
-                if each.metadata.get("group", "") == title:
-                    _add(place, choices, each)
+        choices: dict[str, Any] = {}
+        for name in dict.fromkeys(name for base in kind.__mro__ for name in inspect.get_annotations(base)):
+            self._declare(declared[name], choices)
+
+    def _declare(self, each: Field[Any], choices: dict[str, Any]) -> None:
+        """choices: the groups of `either` that are there already."""
+        settings = dict(each.metadata)
+        flags = settings.pop("flags", (f"--{each.name.replace('_', '-')}",))
+        kind = settings.pop("type")
+        if each.default is False:
+            settings["action"] = "store_true"
+        elif "action" not in settings or kind is not None:
+            settings["type"] = kind or (str if each.default is None else type(each.default))
+        place: Any = self
+        if (either := settings.pop("either", None)) is not None:
+            required = settings.pop("required", False)
+            if either not in choices:
+                choices[either] = self.add_mutually_exclusive_group(required=required)
+            place = choices[either]
+        if flags[0].startswith("-"):
+            settings["dest"] = each.name
+        place.add_argument(*flags, default=each.default, **settings)
 
     def parse(self, kind: type[Options], arguments: Sequence[str] | None = None) -> Options:
         """The arguments as a dataclass with one field for each option."""
         return kind(**vars(self.parse_args(arguments)))
-
-    def format_help(self) -> str:
-        with self._without_experts():
-            return super().format_help()
-
-    def format_usage(self) -> str:
-        with self._without_experts():
-            return super().format_usage()
-
-    @contextmanager
-    def _without_experts(self) -> Iterator[None]:
-        actions, groups = self._actions, self._action_groups
-        hidden = {action.dest for group in self._expert_groups for action in group._group_actions}
-        self._actions = [action for action in actions if action.dest not in hidden]
-        self._action_groups = [group for group in groups if group not in self._expert_groups]
-        try:
-            yield
-        finally:
-            self._actions, self._action_groups = actions, groups
-
-
-def _add(
-    place: argparse._ActionsContainer, choices: dict[str, argparse._ActionsContainer], each: Field[Any]
-) -> None:
-    """choices: the groups of `either` that are there already."""
-    settings = {name: value for name, value in each.metadata.items() if name != "group"}
-    flags = settings.pop("flags", (f"--{each.name.replace('_', '-')}",))
-    kind = settings.pop("type")
-    if each.default is False:
-        settings["action"] = "store_true"
-    elif "action" not in settings or kind is not None:
-        settings["type"] = kind or (str if each.default is None else type(each.default))
-    if (either := settings.pop("either", None)) is not None:
-        required = settings.pop("required", False)
-        if either not in choices:
-            choices[either] = place.add_mutually_exclusive_group(required=required)
-        place = choices[either]
-    if flags[0].startswith("-"):
-        settings["dest"] = each.name
-    place.add_argument(*flags, default=each.default, **settings)
-
-
-class _HelpAll(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(argparse.ArgumentParser.format_help(parser), end="")
-        parser.exit()
 
 
 def run_command(

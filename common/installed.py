@@ -12,8 +12,9 @@ ROOMS = frozenset({"cloud_anchor", "convert", "lab", "links"})
 
 LIBRARIES = frozenset(
     {
-        *("fastapi", "gguf", "h11", "matplotlib", "onnx", "prometheus_client", "pydantic", "ray", "rich"),
-        *("safetensors", "scipy", "starlette", "torch", "transformers", "urllib3", "uvicorn"),
+        *("fastapi", "gguf", "h11", "matplotlib", "onnx", "pandas", "prometheus_client", "pydantic"),
+        *("ray", "rich", "safetensors", "scipy", "starlette", "tabulate", "torch", "transformers", "urllib3"),
+        *("uvicorn", "zstandard"),
     }
 )
 """What the extras of commands bring, by the name that is imported."""

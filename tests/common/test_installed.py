@@ -41,7 +41,6 @@ def run(line: str, lacking: str = "") -> subprocess.CompletedProcess[str]:
         ("cloud_anchor.anchor --prompt Why? -o none", "", "torch", "cloud"),
         ("cloud_anchor.serve", "", "torch", "serve"),
         ("lab list", "", r"\w+", "experiments"),
-        ("lab list", "cloud_anchor", "cloud_anchor", "experiments"),
     ],
 )
 def test_what_is_missing_is_one_line(line: str, lacking: str, missing: str, extra: str) -> None:

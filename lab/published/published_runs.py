@@ -84,6 +84,10 @@ class TraceTokenizer(Tokenizer):
             raise InputError(f"{path}: expected a Qwen2-style tokenizer.json, found {error!r}") from None
         self._backend.encode_special_tokens = True
 
+    def piece(self, id: int) -> str:
+        """A token in the byte-level alphabet: a leading space is "Ġ", a line end "Ċ"."""
+        return str(self._backend.id_to_token(id))
+
 
 def read_traces(path: Path) -> list[Trace]:
     """Every run of a JSONL file, or of the published repository's results/ablation_anchors.json.

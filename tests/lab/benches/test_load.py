@@ -1,48 +1,42 @@
-"""The load test: what a stranger asks, and the figures that are published."""
+"""The load test: every answer is counted by its status, and which refusals were needless."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from cloud_anchor.errors import RequestError
-from lab.benches.load import LoadClient, LoadOptions, LoadPhase, Stranger, held_out, published
+from cloud_anchor.pipeline import Pipeline
+from tests.cloud_anchor.serve.service_runner import local, served
+
+LOAD = Path("lab/benches/load.py")
 
 
-def test_a_stranger_asks_in_many_ways_that_no_batch_holds_together() -> None:
-    stranger = Stranger("http://localhost:1", None, None)
-    bodies = [json.loads(stranger._request().partition(b"\r\n\r\n")[2]) for _ in range(200)]
-    assert len({(body["order"], body["stop"]) for body in bodies}) > 10
-    lengths = sorted(len(body["prompt"]) for body in bodies)
-    assert lengths[-1] > 4 * lengths[100]
+def test_every_answer_is_counted_by_its_status() -> None:
+    pytest.importorskip("gevent", reason="locust is not installed")
+    with served(local(Pipeline.open("tiny", device="cpu"))) as client:
+        command = [sys.executable, "-m", "locust", "-f", str(LOAD), "--headless", "-H", client.url, "--json"]
+        options = "-u 12 -r 12 -t 3s --rate 60 --fraction 0.25 --deadline 5".split()
+        done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "would have been answered in time: " in done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert set(rows) <= {"200", "503"}
+    assert rows["200"]["num_requests"] > 0
+    assert not sum(row["num_failures"] for row in rows.values())
 
 
-def test_held_out_questions_of_a_source_are_asked() -> None:
-    prompts = held_out("testbed:profile")
-    client = LoadClient("http://localhost:1", None, 0.1, prompts=prompts)
-    bodies = [json.loads(client._request().partition(b"\r\n\r\n")[2]) for _ in range(20)]
-    assert len(set(prompts)) == len(prompts) > 100
-    assert {body["prompt"] for body in bodies} <= set(prompts)
-    with pytest.raises(RequestError, match="--data nothing: expected"):
-        held_out("nothing")
-
-
-def test_published_figures_are_the_table_of_the_page() -> None:
-    phase = LoadPhase("3x", 2.0, deadline=5.0)
-    phase.ended = phase.began + 2
-    for status, seconds in (("200", 1.0), ("200", 2.0), ("503", 0.01)):
-        phase.asked += 1
-        phase.record(phase.began, status, seconds)
-    phase.memory = [10**9] * 4
-    figures = published({"phases": [phase.report()]}, "a command")
-    (row,) = figures["tables"]["load"]["rows"]
-    assert (row["phase"], row["asked/s"]) == ("3x", 1.5)
-    assert "2 x 200, 1 x 503" in row["statuses"]
-    assert "1000 - 1000 (1000)" in row.values()
-    assert figures["description"] == ["a command"]
-
-
-def test_a_stranger_needs_a_service_whose_keys_are_known() -> None:
-    with pytest.raises(RequestError, match="of a service started here, found --url as well"):
-        LoadOptions(stranger=5.0, url="http://localhost:8080")
+def test_a_refusal_is_needless_where_the_next_answer_would_have_been_in_time() -> None:
+    """In a process of its own: locust replaces the interpreter's sockets."""
+    pytest.importorskip("gevent", reason="locust is not installed")
+    # The second answer is there after 5 s; the one behind it would be 2.5 s later.
+    script = """if True:
+        from lab.benches.load import refused_in_time
+        sent = [(0.5, "200", 0.1), (1.0, "200", 4.0), *((at, "503", 0.0) for at in (0.0, 1.5, 2.5))]
+        print(refused_in_time(sent, 5.0), refused_in_time(sent, 6.0), refused_in_time(sent[2:], 5.0))
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "2", "0"]

@@ -14,7 +14,7 @@ and to the model file or the edge model that its text is coded with. Not respons
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from common.errors import UserError
 from links.frames.kinds import (
@@ -191,35 +191,27 @@ def decode_question(data: bytes, shared: Shared) -> Question:
 class QuestionHead:
     """A question frame without its text; the fields are those of `Question`.
 
-    tag:      2 hex digits: of the contract's identity, for a predictive text of the model fingerprint.
-    verified: whether the check was tested; where it failed, `peek_question` has raised.
-    size, body_bytes: bytes of the frame and of the coded text.
+    body_bytes: of the coded text.
     """
 
     kind: FrameKind
     id: int
-    tag: str
     fraction: float | None
     steps: int | None
     room: int | None
     predictive: bool
-    verified: bool
-    size: int
     body_bytes: int
 
 
-def peek_question(data: bytes, shared: Shared | None = None) -> QuestionHead:
+def peek_question(data: bytes, shared: Shared) -> QuestionHead:
     """The fields of a question frame, without its text.
 
     The check is tested where `shared` holds what it covers. Raises PayloadError subclasses.
     """
     kind = _open(data)[0].kind
-    covered = shared is not None and (
-        kind is not FrameKind.QUESTION_PREDICTIVE or shared.predictor is not None
-    )
-    if shared is not None and covered:
+    if kind is not FrameKind.QUESTION_PREDICTIVE or shared.predictor is not None:
         _verify(data, kind, shared)
-    return replace(open_question(data)[0], verified=covered)
+    return open_question(data)[0]
 
 
 def open_question(data: bytes) -> tuple[QuestionHead, bytes, bytes]:
@@ -232,13 +224,10 @@ def open_question(data: bytes) -> tuple[QuestionHead, bytes, bytes]:
     asked = QuestionHead(
         kind=head.kind,
         id=head.id,
-        tag=f"{data[HEAD_BYTES]:02x}",
         fraction=fraction,
         steps=steps,
         room=room,
         predictive=not head.flags & _COMPACT,
-        verified=False,
-        size=len(data),
         body_bytes=len(body),
     )
     return asked, digest, body

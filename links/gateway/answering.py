@@ -1,8 +1,8 @@
 """A gateway's state: questions that come over a link, the service's answers, and the frames that go back.
 
 Responsible for one run of the service a question however often it comes, for the bounds of what is kept, for
-refusals, and for sending no earlier than the link's duties allow. Not responsible for links, for the service
-(see `service`) or for threads: a function is given that runs a job.
+refusals. Not responsible for sending (see `outbox`), for the service (see `service`) or for threads: a
+function is given that runs a job.
 
     frame -> job (its text; the service's chain of payloads) -> answer frames -> outbox -> link
 
@@ -15,13 +15,12 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from edge_runtime.errors import LinkError
 from links.datagram import Datagram, Link
 from links.frames import (
     COOKIE_BYTES,
@@ -42,7 +41,8 @@ from links.frames import (
 )
 from links.frames.kinds import HEAD_BYTES
 from links.gateway.cookies import Cookies
-from links.gateway.limits import Allowance, FailedFrames, Rate
+from links.gateway.limits import Allowance, FailedFrames, Rate, ReadingLimits, one_less
+from links.gateway.outbox import Outbox
 from links.gateway.refusals import RETRY_SECONDS, refusal_of
 from links.gateway.service import AnchorSource
 from links.quota import Quota
@@ -61,13 +61,6 @@ COMPLAINTS = Rate(1 / 30, 1)
 REPEATED_CHAINS = Rate(1 / 3, 1)
 """How often a peer gets all frames of an answer again; a device asks again after longer pauses."""
 
-READING = {
-    FrameKind.QUESTION_PREDICTIVE: (Rate(16, 512), Rate(64, 2048)),
-    FrameKind.QUESTION_COMPACT: (Rate(256, 4096), Rate(1024, 16384)),
-}
-"""Bytes of coded text that are read, of a peer and of all of them. A byte takes up to 8 passes of the edge
-model, or 0.2 ms without it; people's questions have some 20 of the one or 40 of the other."""
-
 
 @dataclass(frozen=True)
 class GatewayLimits:
@@ -85,26 +78,16 @@ class GatewayLimits:
     seconds: float = 900.0
 
 
-class OutgoingFrame(NamedTuple):
-    """A frame that waits for the link. since: when it was made."""
-
-    data: bytes
-    peer: str | None
-    since: float
-    answer: KeptAnswer | None
-
-
 @dataclass(eq=False)
 class KeptAnswer:
     """What a question has got so far.
 
-    frames: of its answer, in order. done: no more will come. waiting: of them in the outbox. turn: number of
-    frames sent on a link where each has to be asked for.
+    frames: of its answer, in order. done: no more will come. turn: number of frames sent on a link where each
+    has to be asked for.
     """
 
     frames: list[bytes] = field(default_factory=list)
     done: bool = False
-    waiting: int = 0
     turn: int = 0
 
 
@@ -146,21 +129,19 @@ class Gateway:
     ) -> None:
         self.link, self.context, self.source = link, context, source
         self.limits = limits or GatewayLimits()
-        self.predictive = link.authenticated if predictive is None else predictive
-        self.quota = quota
+        predictive = link.authenticated if predictive is None else predictive
         self.runs = self.repeats = self.ignored = self.refused = self.challenged = 0
         self._start = start
         self._kept: OrderedDict[Key, KeptAnswer] = OrderedDict()
         self._running: Counter[str | None] = Counter()
         self._results: queue.SimpleQueue[tuple[Key, JobResult]] = queue.SimpleQueue()
-        self._outbox: deque[OutgoingFrame] = deque()
+        self.outbox = Outbox(link, self.limits.outbox, self.limits.seconds, quota)
         self._cookies = Cookies() if link.forgeable else None
         self._failed = FailedFrames()
         self._complaints = Allowance(COMPLAINTS)
         self._chains = Allowance(REPEATED_CHAINS)
-        self._texts = {kind: Allowance(*rates) for kind, rates in READING.items()}
+        self.reading = ReadingLimits(self.limits.reading, self.limits.reading_of_peer, predictive)
         self._model = threading.Lock()  # the edge model reads one text at a time
-        self._reading: Counter[str | None] = Counter()
 
     @property
     def room(self) -> int:
@@ -195,7 +176,9 @@ class Gateway:
         except PayloadError as error:
             self._complain(key, error)
             return
-        if (code := self._failed.why(frame) or self._unwilling(peer, head)) is not None:
+        sender, now = self.link.sender(peer), self.link.clock.now
+        code = self._failed.why(frame) or self.reading.refuse(head, peer, sender, now)
+        if code is not None:
             self.ignored += 1
             later = RETRY_SECONDS if code is RefusalCode.OVERLOADED else None
             self._refuse_rarely(peer, Refusal(head.id, code, later))
@@ -210,19 +193,7 @@ class Gateway:
             return
         self.challenged += 1
         challenge = Challenge(head.id, self._cookies.of(peer, self.link.clock.now))
-        self._put(encode_reply(challenge), peer)
-
-    def _unwilling(self, peer: str | None, head: QuestionHead) -> RefusalCode | None:
-        """Why a text is not read now, though it may be fine."""
-        by_model = head.kind is FrameKind.QUESTION_PREDICTIVE
-        limits, reading = self.limits, self._reading
-        full = reading.total() >= limits.reading or reading[peer] >= limits.reading_of_peer
-        if by_model and (not self.predictive or full):
-            return RefusalCode.OTHER_PREDICTIONS  # the device asks again without them
-        allowance = self._texts.get(head.kind)
-        if allowance is None or allowance.take(self.link.sender(peer), head.body_bytes, self.link.clock.now):
-            return None
-        return RefusalCode.OTHER_PREDICTIONS if by_model else RefusalCode.OVERLOADED
+        self.outbox.put(encode_reply(challenge), peer)
 
     def _ask(self, key: Key, head: QuestionHead) -> None:
         """Have a question that has not been asked before read, and answered by the service."""
@@ -234,13 +205,12 @@ class Gateway:
         if self.running >= limits.running or self._running[peer] >= limits.running_of_peer:
             self._refuse(peer, Refusal(head.id, RefusalCode.OVERLOADED, RETRY_SECONDS))
             return
-        if self.quota is not None and not self.quota.allows(self.link.sender(peer), self.link.cost(1).money):
+        if not self.outbox.affords(peer, 1):
             return  # a refusal would cost as much as an answer
         self._kept[key] = KeptAnswer()
         self._forget()
         self._running[peer] += 1
-        if head.kind is FrameKind.QUESTION_PREDICTIVE:
-            self._reading[peer] += 1
+        self.reading.begin(head.kind, peer)
         self._start(lambda: self._run(key, head, room))
 
     def _forget(self) -> None:
@@ -278,20 +248,19 @@ class Gateway:
         """
         while not self._results.empty():
             self._take_up(*self._results.get())
-        return self._flush()
+        return self.outbox.flush()
 
     def _take_up(self, key: Key, reply: JobResult) -> None:
         answer = self._kept[key]
-        read = isinstance(reply, Question | Unread)
-        if read and peek_frame(key[1]).kind is FrameKind.QUESTION_PREDICTIVE:
-            _less(self._reading, key[0])
+        if isinstance(reply, Question | Unread):
+            self.reading.end(peek_frame(key[1]).kind, key[0])
         if isinstance(reply, Question):
             self.runs += 1
             log.info("question %d of %s: %d bytes", reply.id, key[0], len(key[1]))
             return
         if isinstance(reply, Unread | Refusal) or reply.last:
             answer.done = True
-            _less(self._running, key[0])
+            one_less(self._running, key[0])
         if isinstance(reply, Unread):
             del self._kept[key]
             refusal = refusal_of(reply.error, reply.id, self.context.contract.identity)
@@ -315,12 +284,12 @@ class Gateway:
             sizes = [len(frame) for frame in answer.frames]
             log.info("answer %d to %s: frames of %s bytes", reply.id, key[0], sizes)
         if self.link.profile.window is None or len(answer.frames) == 1:
-            self._put(answer.frames[-1], key[0], answer)
+            self.outbox.put(answer.frames[-1], key[0], answer)
             answer.turn += 1
 
     def _send_answer(self, key: Key, answer: KeptAnswer) -> None:
         """The frames of a kept answer once more; none while some of them wait to leave, or too soon."""
-        if not answer.frames or answer.waiting:
+        if not answer.frames or self.outbox.holds(answer):
             return
         frames = answer.frames
         if self.link.profile.window is not None:  # one frame for each of the device's: the next in turn
@@ -329,12 +298,12 @@ class Gateway:
         elif not self._chains.take(key[0], 1, self.link.clock.now):
             return
         for frame in frames:
-            self._put(frame, key[0], answer)
+            self.outbox.put(frame, key[0], answer)
 
     def _refuse(self, peer: str | None, refusal: Refusal) -> None:
         self.refused += 1
         log.info("refused %d of %s: %s", refusal.id, peer, refusal.code.name)
-        self._put(encode_reply(refusal), peer)
+        self.outbox.put(encode_reply(refusal), peer)
 
     def _complain(self, key: Key, error: PayloadError) -> None:
         """Say why a frame cannot be read, where it is likely to be a question for this gateway."""
@@ -352,57 +321,9 @@ class Gateway:
         if self._complaints.take(peer, 1, self.link.clock.now):
             self._refuse(peer, refusal)
 
-    def _put(self, data: bytes, peer: str | None, answer: KeptAnswer | None = None) -> None:
-        if len(self._outbox) >= self.limits.outbox:
-            log.warning("the link is too slow for what is asked: a frame is dropped")
-            return
-        if answer is not None:
-            answer.waiting += 1
-        self._outbox.append(OutgoingFrame(data, peer, self.link.clock.now, answer))
-
-    def _flush(self) -> float | None:
-        """Send what the link's duties let go, of each peer in order; seconds until the next one may."""
-        held: deque[OutgoingFrame] = deque()
-        soonest: float | None = None
-        now = self.link.clock.now
-        behind: set[str | None] = set()
-        while self._outbox:
-            frame = self._outbox.popleft()
-            wait = self.link.pause(len(frame.data), frame.peer)
-            if (wait > 0 or frame.peer in behind) and now - frame.since <= self.limits.seconds:
-                held.append(frame)
-                behind.add(frame.peer)
-                soonest = wait if soonest is None else min(soonest, wait)
-                continue
-            if frame.answer is not None:
-                frame.answer.waiting -= 1
-            if wait > 0:
-                continue  # too old
-            try:
-                self._send(frame.data, frame.peer)
-            except LinkError as error:
-                log.warning("%s", error)
-        self._outbox = held
-        return soonest
-
-    def _send(self, data: bytes, peer: str | None) -> None:
-        money, sender = self.link.cost(len(data)).money, self.link.sender(peer)
-        if self.quota is not None and money:
-            if not self.quota.allows(sender, money):
-                return
-            self.quota.spend(sender, money)
-        self.link.send(data, peer)
-
 
 JobResult = AnswerFrame | Refusal | Question | Unread
 """In order: a question or that it is unread, then its answer's frames or a refusal."""
-
-
-def _less(count: Counter[str | None], peer: str | None) -> None:
-    """One less, and nothing kept of a peer with none."""
-    count[peer] -= 1
-    if not count[peer]:
-        del count[peer]
 
 
 def serve_link(gateway: Gateway, stopped: Callable[[], bool]) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
-from links.frames import RefusalCode
+from links.frames import FrameKind, QuestionHead, RefusalCode
 
 MAX_KEPT = 1024
 """Peers, or frames, that are remembered: the latest."""
@@ -61,6 +61,53 @@ class Allowance:
         for bucket in buckets:
             bucket.take(amount)
         return True
+
+
+READING = {
+    FrameKind.QUESTION_PREDICTIVE: (Rate(16, 512), Rate(64, 2048)),
+    FrameKind.QUESTION_COMPACT: (Rate(256, 4096), Rate(1024, 16384)),
+}
+"""Bytes of coded text that are read, of a peer and of all of them. A byte takes up to 8 passes of the edge
+model, or 0.2 ms without it; people's questions have some 20 of the one or 40 of the other."""
+
+
+class ReadingLimits:
+    """Whose coded texts are read now: `most` at once with the edge model, `most_of_peer` of one peer.
+
+    predictive: whether any are read with the edge model. now: those that are, by peer.
+    """
+
+    def __init__(self, most: int, most_of_peer: int, predictive: bool) -> None:
+        self._most, self._most_of_peer, self._predictive = most, most_of_peer, predictive
+        self._texts = {kind: Allowance(*rates) for kind, rates in READING.items()}
+        self.now: Counter[str | None] = Counter()
+
+    def refuse(
+        self, head: QuestionHead, peer: str | None, sender: str | None, now: float
+    ) -> RefusalCode | None:
+        """Why a text is not read now, though it may be fine."""
+        by_model = head.kind is FrameKind.QUESTION_PREDICTIVE
+        full = self.now.total() >= self._most or self.now[peer] >= self._most_of_peer
+        if by_model and (not self._predictive or full):
+            return RefusalCode.OTHER_PREDICTIONS  # the device asks again without them
+        allowance = self._texts.get(head.kind)
+        if allowance is None or allowance.take(sender, head.body_bytes, now):
+            return None
+        return RefusalCode.OTHER_PREDICTIONS if by_model else RefusalCode.OVERLOADED
+
+    def begin(self, kind: FrameKind, peer: str | None) -> None:
+        self.now[peer] += kind is FrameKind.QUESTION_PREDICTIVE
+
+    def end(self, kind: FrameKind, peer: str | None) -> None:
+        if kind is FrameKind.QUESTION_PREDICTIVE:
+            one_less(self.now, peer)
+
+
+def one_less(count: Counter[str | None], peer: str | None) -> None:
+    """One less, and nothing kept of a peer with none."""
+    count[peer] -= 1
+    if not count[peer]:
+        del count[peer]
 
 
 class FailedFrames:

@@ -144,7 +144,7 @@ def test_memory_is_bounded() -> None:
     for number in range(40):
         ask(device, f"question {number}", number)
     assert len(gateway._kept) <= 8
-    assert (gateway.runs, gateway.running, len(gateway._outbox)) == (40, 0, 0)
+    assert (gateway.runs, gateway.running, len(gateway.outbox)) == (40, 0, 0)
 
 
 def test_one_peer_does_not_take_every_place() -> None:

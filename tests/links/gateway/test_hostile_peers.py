@@ -168,7 +168,7 @@ def test_hostile_frames_from_ever_other_peers_leave_questions_without_the_model(
     for number in range(300):
         gateway.receive(Datagram(hostile(number), f"forged {number}"))
         gateway.poll() if not number % 10 else None
-    assert gateway._reading.total() <= gateway.limits.reading
+    assert gateway.reading.now.total() <= gateway.limits.reading
     assert ask(emulation.device(), shared, 3, "compact").complete
     asked_in_vain = ask(emulation.device("another"), shared, 4, "utf-8")
     assert asked_in_vain.complete
@@ -358,7 +358,7 @@ PAID = replace(FAST, name="paid", tariff=Tariff("by frame", "USD", 0.5))
 def paid(quota: Quota) -> tuple[Emulation, Gateway]:
     emulation = Emulation(PAID)
     gateway = emulated_gateway(emulation, PLAIN, FakeSource())
-    gateway.quota = quota
+    gateway.outbox.quota = quota
     return emulation, gateway
 
 
@@ -430,7 +430,7 @@ def test_a_host_has_one_quota_whatever_its_port(tmp_path: Path) -> None:
 def test_a_link_that_is_free_has_no_quota(tmp_path: Path) -> None:
     emulation = Emulation(LINK_PROFILES["udp"])
     gateway = emulated_gateway(emulation, PLAIN, FakeSource())
-    gateway.quota = Quota(tmp_path / "state", 0.0, 0.0)
+    gateway.outbox.quota = Quota(tmp_path / "state", 0.0, 0.0)
     assert answered(emulation, "one", 3) == 3
 
 

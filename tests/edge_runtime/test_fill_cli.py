@@ -129,10 +129,10 @@ def test_an_empty_anchor_set_is_plain_greedy_decoding(fill: Any) -> None:
 
 
 def fails(result: tuple[int, str, str], code: int) -> None:
-    """One line with one cause, nothing on standard output."""
+    """One cause, nothing on standard output, no traceback."""
     assert result[:2] == (code, "")
     assert result[2].startswith("fill: ")
-    assert result[2].count("\n") == 1
+    assert "Traceback" not in result[2]
 
 
 def test_bad_payloads_end_with_3(fill: Any, tmp_path: Path, payloads: Path) -> None:

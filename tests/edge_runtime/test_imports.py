@@ -82,7 +82,7 @@ def test_the_public_names_are_imported_on_first_use() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert result.returncode == 0, result.stderr
-    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
+    with pytest.raises(ImportError):
         from edge_runtime import Nothing  # noqa: F401
 
 

@@ -75,9 +75,9 @@ def test_sizes_addresses_and_a_closed_link() -> None:
     with device:
         pass
     for act in (lambda: device.send(b"x"), lambda: device.receive(1)):
-        with pytest.raises(LinkError, match="closed"):
+        with pytest.raises(LinkError):
             act()
-    with pytest.raises(ValueError, match="another name"):
+    with pytest.raises(ValueError, match="device"):
         emulation.device()
     with pytest.raises(ValueError, match="0 to 1"):
         Emulation(SBD, loss=1.5)

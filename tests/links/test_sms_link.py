@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.errors import LinkError, UsageError
+from edge_runtime.errors import LinkError
 from links import open_link
 from links.kinds.sms import PasteLink, SpoolLink, parse_number
 from links.kinds.sms_text import text_of
@@ -108,21 +108,3 @@ def test_numbers() -> None:
     for text in ("", "12", "1" * 16, "mother", "+", "12a45"):
         with pytest.raises(LinkError):
             parse_number(text)
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "sms-spool:?to=123",
-        "sms-spool:folder",
-        "sms-spool:folder?to=mother",
-        "sms-spool:folder?to=123&packing=base64",
-        "sms-paste:?packing=binary",
-        "sms-paste:here",
-        "sms-spool-listen:folder?to=123",
-    ],
-)
-def test_bad_addresses(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError):
-        open_link(address)

@@ -45,28 +45,29 @@ LEVELS: dict[str, str] = {
         __main__""",
     "edge_runtime": """
         errors
-        system text memory
+        system text
         grammar
-        client budget
+        client
         bundle
         engine
         decode
         predictor
         runtime
-        online session
-        assistant
+        cloud
+        session
         __init__
         console
+        commands
         bench doctor fill
         chat endpoint""",
     "links": """
         airtime clock duty frames
-        profiles
+        profiles quota
         address datagram
         kinds seal
         __init__
         exchange
-        inspect asking
+        asking
         __main__ ask gateway""",
     "convert": """
         errors

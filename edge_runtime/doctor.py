@@ -77,7 +77,7 @@ class DoctorReport:
         memory = "unknown" if self.memory is None else f"{self.memory >> 20} MB available"
         result = [
             f"bundle     {self.bundle}",
-            f"processor  {self.processor.name} ({self.processor.machine}): {explain(self.processor)}",
+            f"processor  {self.processor.name} ({self.processor.machine})",
             f"memory     {memory}",
         ]
         for found in self.findings:
@@ -92,19 +92,7 @@ class DoctorReport:
         return result
 
 
-def explain(processor: Processor) -> str:
-    """The consequence of a processor's instructions for the variants, in words."""
-    if processor.features is None:
-        return "what its instructions are is not told; only the measured times count"
-    integers = [name for name in processor.features if name in ("VNNI", "dotprod", "i8mm")]
-    if integers:
-        return f"it multiplies 8-bit integers directly ({', '.join(integers)}): int8 and int4 are fast"
-    return "it has no instructions for 8-bit integers: int8 and int4 save memory rather than time"
-
-
-def examine(
-    path: Path, *, threads: int | None = None, memory: int | None = None, processor: Processor | None = None
-) -> DoctorReport:
+def examine(path: Path, *, threads: int | None = None, memory: int | None = None) -> DoctorReport:
     """Checks every variant of a bundle on this machine.
 
     memory: bytes that may be used; None for all that are available. Raises BundleError where the folder is no
@@ -115,7 +103,7 @@ def examine(
     available = available_memory() if memory is None else memory
     findings = tuple(_examine_variant(path, manifest, name, available, threads) for name in manifest.variants)
     recommended, reason = recommend(findings)
-    return DoctorReport(str(path), processor or Processor.detect(), available, findings, recommended, reason)
+    return DoctorReport(str(path), Processor.detect(), available, findings, recommended, reason)
 
 
 def recommend(findings: Sequence[Finding]) -> tuple[str | None, str]:
@@ -123,19 +111,11 @@ def recommend(findings: Sequence[Finding]) -> tuple[str | None, str]:
     usable = [f for f in findings if not f.problems and f.milliseconds is not None]
     if not usable:
         return None, "see the problems above"
-    speed = {f.variant: f.milliseconds or 0.0 for f in usable}
-    fastest = min(speed.values())
-    close = [f for f in usable if speed[f.variant] <= fastest * _CLOSE]
+    fastest = min(f.milliseconds or 0.0 for f in usable)
+    close = [f for f in usable if (f.milliseconds or 0.0) <= fastest * _CLOSE]
     best = min(close, key=lambda f: (float("inf") if f.divergence is None else f.divergence, f.needs))
-    if len(usable) == 1:
-        only = "no other variant can be used here" if len(findings) > 1 else "it is the only one"
-        return best.variant, only
-    if len(close) == 1:
-        return best.variant, f"the fastest here, {fastest:.1f} ms a token"
-    return best.variant, (
-        f"{speed[best.variant]:.1f} ms a token, about as fast as any here "
-        f"({', '.join(f.variant for f in close)}), and of these the closest to the original model"
-    )
+    names = ", ".join(f.variant for f in close)
+    return best.variant, f"of those about as fast as the fastest ({names}) the closest to the original model"
 
 
 def _examine_variant(

@@ -1,4 +1,4 @@
-"""Stream adapters: reading an answer by callback, or by `async for`.
+"""Reading an answer by `async for`.
 
 Responsible for closing a stream that is left early, so that its engine can be used again. Not responsible for
 the tokens in it.
@@ -7,7 +7,7 @@ the tokens in it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
@@ -23,19 +23,6 @@ class Stream(Protocol[T_co]):
     def __next__(self) -> T_co: ...
 
     def close(self) -> None: ...
-
-
-def each(tokens: Stream[T], on_token: Callable[[T], bool | None]) -> int:
-    """Calls back with every token until a call returns False; returns the number of calls."""
-    count = 0
-    try:
-        for token in tokens:
-            count += 1
-            if on_token(token) is False:
-                break
-    finally:
-        tokens.close()
-    return count
 
 
 async def aiter_tokens(tokens: Stream[T]) -> AsyncGenerator[T]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from edge_runtime.doctor import explain
 from edge_runtime.system import (
     Processor,
     available_memory,
@@ -112,22 +111,17 @@ def test_one_thread_for_each_fast_core(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("text", "features", "said"),
+    ("text", "features"),
     [
-        ("model name : Xeon\nflags\t\t: fpu avx2 avx512_vnni\n", ("VNNI",), "int8 and int4 are fast"),
-        ("flags : fpu avx2\n", (), "save memory rather than time"),
-        ("processor : 0\nFeatures : fp asimd asimdhp asimddp i8mm\n", ("dotprod", "i8mm", "fp16"), "fast"),
-        ("processor : 0\nFeatures : fp asimd crc32\n", (), "save memory"),  # Cortex-A72
-        ("flags : fpu avx512_vnni avx512_bf16\n", ("VNNI", "bf16"), "directly (VNNI): int8"),
-        ("processor : 0\nFeatures : fp bf16\n", ("bf16",), "save memory"),
-        ("processor : 0\n", None, "not told"),
+        ("model name : Xeon\nflags\t\t: fpu avx2 avx512_vnni\n", ("VNNI",)),
+        ("flags : fpu avx2\n", ()),
+        ("processor : 0\nFeatures : fp asimd asimdhp asimddp i8mm\n", ("dotprod", "i8mm", "fp16")),
+        ("processor : 0\n", None),
     ],
 )
-def test_what_the_processor_can_do(text: str, features: Any, said: str, tmp_path: Path) -> None:
+def test_what_the_processor_can_do(text: str, features: Any, tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text(text, encoding="utf-8")
-    processor = Processor.detect(tmp_path / "cpuinfo")
-    assert processor.features == features
-    assert said in explain(processor)
+    assert Processor.detect(tmp_path / "cpuinfo").features == features
 
 
 def test_a_machine_without_cpuinfo(tmp_path: Path) -> None:

@@ -1,11 +1,10 @@
-"""Streams read by callback and by `async for`, and answers refined by late payloads."""
+"""Streams read by `async for`, and answers refined by late payloads."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -13,53 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.decode.endings import Stop
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
+from edge_runtime.decode.forced import Source, Token, fill
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
-from edge_runtime.decode.streams import aiter_tokens, each
+from edge_runtime.decode.streams import aiter_tokens
 from payload import AnchorSet, Contract
 
 MakeEngine = Callable[..., Any]
 MakeAnchors = Callable[..., AnchorSet]
 PLACES = {0: 3, 1: 4, 9: 5, 30: 6}
-
-
-def fill_from_future(
-    engine: Any,
-    prompt_ids: Sequence[int],
-    payload: Future[AnchorSet],
-    contract: Contract,
-    options: FillOptions | None = None,
-    stats: FillStats | None = None,
-    *,
-    timeout: float | None = None,
-) -> Generator[Token | Retract]:
-    """`fill_refined` for a single payload: there is at most one Retract.
-
-    Raises what `fill` does, and the exception of the future.
-    """
-    feed = AnchorFeed()
-
-    def forward(done: Future[AnchorSet]) -> None:
-        error = CancelledError() if done.cancelled() else done.exception()
-        if error is None:
-            feed.put(done.result())
-        feed.close(error)
-
-    payload.add_done_callback(forward)
-    return fill_refined(engine, prompt_ids, feed, contract, options, stats, timeout=timeout)
-
-
-def test_a_callback_gets_every_token_or_stops_the_stream(
-    make_engine: MakeEngine, make_anchors: MakeAnchors
-) -> None:
-    engine, anchors = make_engine(), make_anchors(PLACES, length=40)
-    expected = list(fill(make_engine(), [1, 2], anchors))
-    found: list[Token] = []
-    assert each(fill(engine, [1, 2], anchors), found.append) == 40
-    assert found == expected
-    assert each(fill(engine, [1, 2], anchors), lambda token: token.position < 4) == 5
-    assert list(fill(engine, [1, 2], anchors)) == expected
 
 
 def test_async_for_gives_the_same_stream_off_the_event_loop(
@@ -148,67 +108,6 @@ def test_errors_come_through_an_async_stream(make_engine: MakeEngine, make_ancho
         asyncio.run(read())
 
 
-def settle(
-    stream: Any, payload: Future[AnchorSet], anchors: AnchorSet, after: int
-) -> tuple[list[Token], int]:
-    """Reads a refined stream whose payload arrives after some tokens: (tokens kept, retractions)."""
-    tokens: list[Token] = []
-    retractions = 0
-    for number, item in enumerate(stream):
-        if isinstance(item, Retract):
-            assert item.position < len(tokens)
-            del tokens[item.position :]
-            retractions += 1
-        else:
-            assert item.position == len(tokens)
-            tokens.append(item)
-        if number + 1 == after:
-            payload.set_result(anchors)
-    return tokens, retractions
-
-
-@given(
-    prompt=st.lists(st.integers(0, 14), min_size=1, max_size=6),
-    places=st.dictionaries(st.integers(0, 19), st.integers(0, 11), max_size=15),
-    length=st.none() | st.integers(20, 24),
-    after=st.integers(0, 25),
-    agreeing=st.booleans(),
-    seed=st.integers(0, 500),
-)
-def test_a_late_payload_gives_the_answer_of_one_in_time(
-    make_engine: MakeEngine,
-    make_anchors: MakeAnchors,
-    contract: Contract,
-    prompt: list[int],
-    places: dict[int, int],
-    length: int | None,
-    after: int,
-    agreeing: bool,
-    seed: int,
-) -> None:
-    if agreeing:  # anchors that the model would have written itself
-        greedy = list(fill(make_engine(seed=seed), prompt, make_anchors({}, canvas=20)))
-        places = {p: greedy[p].id for p in places if p < len(greedy) and greedy[p].id < 12}
-    anchors = make_anchors(places, canvas=24, length=length)
-    expected = list(fill(make_engine(seed=seed), prompt, anchors))
-    payload: Future[AnchorSet] = Future()
-    if after == 0:
-        payload.set_result(anchors)
-    engine, stats = make_engine(seed=seed, context=64), FillStats()
-    stream = fill_from_future(engine, prompt, payload, contract, FillOptions(), stats, timeout=0)
-    tokens, retractions = settle(stream, payload, anchors, after)
-    if payload.done():
-        assert [t.id for t in tokens] == [t.id for t in expected]
-        assert [t.logprob for t in tokens] == pytest.approx([t.logprob for t in expected])
-        assert retractions <= 1
-        if after == 0:
-            assert tokens == expected
-    else:
-        assert tokens == list(fill(make_engine(seed=seed), prompt, make_anchors({}, canvas=64)))
-        assert stats.stop in (Stop.EOS, Stop.LIMIT)
-    assert stats.passes == len(engine.passes)
-
-
 def test_only_what_the_payload_contradicts_is_taken_back(
     make_engine: MakeEngine, make_anchors: MakeAnchors, contract: Contract
 ) -> None:
@@ -217,22 +116,16 @@ def test_only_what_the_payload_contradicts_is_taken_back(
     seed, greedy = next((s, a) for s, a in enumerate(answers) if len(a) == 12 and max(a) < 12)
     other = (greedy[7] + 1) % 12
     anchors = make_anchors({3: greedy[3], 7: other}, length=12)
-    payload: Future[AnchorSet] = Future()
+    feed = AnchorFeed()
     items = []
-    for item in fill_from_future(make_engine(seed=seed), [1], payload, contract):
+    for item in fill_refined(make_engine(seed=seed), [1], feed, contract):
         items.append(item)
         if len(items) == 10:
-            payload.set_result(anchors)
+            feed.put(anchors)
+            feed.close()
     assert items[10] == Retract(7)
     assert (items[11].id, items[11].position, items[11].source) == (other, 7, Source.ANCHOR)
     assert len(items) == 11 + 5
-
-
-def test_a_payload_that_fails_says_so(make_engine: MakeEngine, contract: Contract) -> None:
-    payload: Future[AnchorSet] = Future()
-    payload.set_exception(TimeoutError("the cloud did not answer"))
-    with pytest.raises(TimeoutError, match="the cloud did not answer"):
-        list(fill_from_future(make_engine(), [1], payload, contract, timeout=0))
 
 
 anchor_sets = st.lists(
@@ -305,10 +198,3 @@ def test_a_feed_that_breaks_says_so_and_one_that_ends_leaves_the_answer(
     ended.close()
     alone = list(fill_refined(make_engine(context=64), [1], ended, contract))
     assert alone == list(fill(make_engine(), [1], make_anchors({}, canvas=64)))[: len(alone)]
-
-
-def test_a_future_that_is_cancelled_ends_the_stream(make_engine: MakeEngine, contract: Contract) -> None:
-    payload: Future[AnchorSet] = Future()
-    payload.cancel()
-    with pytest.raises(CancelledError):
-        list(fill_from_future(make_engine(), [1], payload, contract))

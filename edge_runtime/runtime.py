@@ -39,6 +39,7 @@ from edge_runtime.text.tokenizer import TextStream
 from payload import AnchorSet, Codec, DecodedToken, Decoding, Shared, decode, doubt, peek
 from payload.anchors import MAX_CANVAS
 from payload.errors import PromptRequiredError
+from payload.header import Header
 
 Schema = Grammar | Mapping[str, Any]
 """What an answer is a sentence of; a mapping is a JSON Schema."""
@@ -226,10 +227,10 @@ class EdgeRuntime:
         unsure = doubt(header.extras.confidence)
         if header.codec is Codec.PREDICTIVE:
             stats = FillStats()
-            decoding, ids = self._decoding(data, prompt, stats)
+            decoding, ids = self._decoding(data, header, prompt, stats)
             tokens = [_token(step) for step in _timed(decoding, stats)]
             return FillRequest(ids, decoding.anchors, tokens, stats, unsure)
-        ids = self.prompt_ids(self._prompt_of(data, prompt))
+        ids = self.prompt_ids(self._prompt_of(data, header, prompt))
         shared = Shared(self.bundle.contract, ids, self.bundle.tokenizer)
         return FillRequest(ids, decode(data, shared), doubt=unsure)
 
@@ -257,25 +258,22 @@ class EdgeRuntime:
         if header.codec is not Codec.PREDICTIVE or _decides(options):
             return self.fill(self.read(data, prompt), options)
         stats = FillStats()
-        decoding, ids = self._decoding(data, prompt, stats)
+        decoding, ids = self._decoding(data, header, prompt, stats)
         found = map(_token, _timed(decoding, stats))
         tokens = self._continued(found, ids, lambda: decoding.anchors, options, stats)
         unsure = doubt(header.extras.confidence)
         return Answer(tokens, ids, lambda: decoding.anchors, stats, doubt=unsure)
 
-    def _prompt_of(self, data: bytes, prompt: Prompt | None) -> Prompt:
+    def _prompt_of(self, data: bytes, header: Header, prompt: Prompt | None) -> Prompt:
         """The prompt of a payload: the one given, or the one that it carries."""
-        header = peek(data)
         carried = header.extras.prompt
         found = carried if prompt is None else prompt
         if found is None:
             # A payload that cannot be used at all is refused for that, not for its prompt.
             if header.codec is not Codec.PREDICTIVE:
                 with suppress(PromptRequiredError):
-                    decode(data, self._shared())
-            raise UsageError(
-                "the payload does not carry its prompt: give it with --prompt, --prompt-file or --messages"
-            )
+                    decode(data, Shared(self.bundle.contract, None, self.bundle.tokenizer))
+            raise UsageError("the payload does not carry its prompt: give it with --prompt or --messages")
         if carried is not None and as_messages(carried) != as_messages(found):
             raise UsageError(
                 f"the payload carries another prompt ({carried!r:.60}) "
@@ -283,15 +281,13 @@ class EdgeRuntime:
             )
         return found
 
-    def _decoding(self, data: bytes, prompt: Prompt | None, stats: FillStats) -> tuple[Decoding, list[int]]:
+    def _decoding(
+        self, data: bytes, header: Header, prompt: Prompt | None, stats: FillStats
+    ) -> tuple[Decoding, list[int]]:
         """The decoding of a predictive payload, and the ids of its prompt."""
-        ids = self.prompt_ids(self._prompt_of(data, prompt))
+        ids = self.prompt_ids(self._prompt_of(data, header, prompt))
         predictor = self.predictive_model.predictor(ids, stats)
         return Decoding(data, Shared(self.bundle.contract, predictor=predictor)), ids
-
-    def _shared(self, prompt_ids: list[int] | None = None) -> Shared:
-        """The part that this device shares with the writer of a payload."""
-        return Shared(self.bundle.contract, prompt_ids, self.bundle.tokenizer)
 
     def _continued(
         self,

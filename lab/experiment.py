@@ -116,7 +116,7 @@ class Setup:
             return
         by_id = {item.id: item for item in items}
         stops = stops_of([by_id[name] for name in prompts], lab.steps, lab.base.total_steps)
-        runs = make_runs(lab.pipeline.masked_model, list(prompts.values()), lab.base, stops, lab.steps)
+        runs = make_runs(lab.pipeline.masked_model, list(prompts.values()), lab.base, stops)
         for (name, ids), found in zip(prompts.items(), runs, strict=True):
             orders = {order: run.to_json() for order, run in found.items()}
             self.store.add(RUNS, about_item(by_id[name]) | {"prompt_ids": ids, "orders": orders})

@@ -97,23 +97,15 @@ class Run:
 
 
 def make_runs(
-    model: MaskedModel,
-    prompts: Sequence[Sequence[int]],
-    base: DenoiseConfig,
-    stops: Sequence[int],
-    parallel_stops: Sequence[int],
+    model: MaskedModel, prompts: Sequence[Sequence[int]], base: DenoiseConfig, stops: Sequence[int]
 ) -> list[dict[str, Run]]:
-    """For each prompt its run in every order, with predictions at `stops` and at the end; and the run that
-    commits in parallel, with predictions at `parallel_stops` and at the end.
+    """For each prompt its run in every order and the one that commits in parallel, with predictions at
+    `stops` and at the end.
     """
-    rows: list[dict[str, Run]] = [{} for _ in prompts]
-    for order in ORDERS:
-        for row, run in zip(rows, run_once(model, prompts, plan(order, base), stops), strict=True):
-            row[order] = run
-    parallel = parallel_plan(base, base.total_steps)
-    for row, run in zip(rows, run_once(model, prompts, parallel, parallel_stops), strict=True):
-        row[PARALLEL] = run
-    return rows
+    plans_ = {order: plan(order, base) for order in ORDERS}
+    plans_[PARALLEL] = parallel_plan(base, base.total_steps)
+    runs = {name: run_once(model, prompts, config, stops) for name, config in plans_.items()}
+    return [dict(zip(runs, of, strict=True)) for of in zip(*runs.values(), strict=True)]
 
 
 def run_once(

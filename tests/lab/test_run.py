@@ -31,7 +31,7 @@ BASE = DenoiseConfig(canvas=20, total_steps=10, seed=3)
 def test_a_kept_run_is_the_run_at_every_stop(dream_folder: Path) -> None:
     model = load_model(str(dream_folder), device="cpu")
     stops = [1, 4]
-    kept = make_runs(model, PROMPTS, BASE, stops, stops)
+    kept = make_runs(model, PROMPTS, BASE, stops)
     for row, prompt in enumerate(PROMPTS):
         assert kept[row][PARALLEL].full.finished, "its answer is the reference of what is taken from it"
         for order in ORDERS:

@@ -12,8 +12,6 @@ from common.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from payload.anchors import AnchorSet as AnchorSet
-    from payload.certainty import confidence_level as confidence_level
-    from payload.certainty import doubt as doubt
     from payload.codecs.predictive import TOLERANCE as TOLERANCE
     from payload.codecs.predictive import DecodedToken as DecodedToken
     from payload.codecs.predictive import Predictor as Predictor
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     from payload.errors import PayloadError as PayloadError
     from payload.extras import NO_EXTRAS as NO_EXTRAS
     from payload.extras import Extras as Extras
+    from payload.extras import confidence_level as confidence_level
+    from payload.extras import doubt as doubt
     from payload.header import Codec as Codec
     from payload.header import Header as Header
     from payload.header import peek as peek

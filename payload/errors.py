@@ -15,10 +15,6 @@ class PayloadError(UserError, ValueError):
     exit_code = 3
 
 
-class NotAPayloadError(PayloadError):
-    """The bytes are a file of another kind: an image, an archive, text."""
-
-
 class TruncatedPayloadError(PayloadError):
     """The bytes end before the payload does."""
 

@@ -1,11 +1,13 @@
 """Extras: the optional fields of a payload (prompt, steps, confidence).
 
 Responsible for their meaning, bounds and bytes: a byte of flags, then the fields that are set, in the order
-of the flags. Not responsible for anchors or the header.
+of the flags; and for the doubt that confidence levels stand for. Not responsible for anchors or header.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from payload.anchors import MAX_CANVAS, AnchorSet
@@ -18,6 +20,12 @@ MAX_PROMPT_BYTES = 1 << 16
 
 MAX_STEPS = 1 << 20
 """More denoising steps than any schedule has."""
+
+BOUNDS = (0.5, 0.8, 0.95)
+"""The lowest probabilities of the levels of confidence 1, 2 and 3."""
+
+MIDDLES = (0.25, 0.65, 0.875, 0.975)
+"""The probability that each level stands for: the middle of its range."""
 
 _PROMPT, _STEPS, _CONFIDENCE = 1, 4, 8
 
@@ -142,3 +150,18 @@ def _unpack_pairs(data: bytes, count: int) -> tuple[int, ...]:
     if _pack_pairs(levels) != data:
         raise MalformedPayloadError("confidences: expected zero bits after the last one, found others")
     return levels
+
+
+def confidence_level(probability: float) -> int:
+    """The level, 0 to 3, of a probability."""
+    return bisect_right(BOUNDS, probability)
+
+
+def doubt(levels: Sequence[int]) -> float | None:
+    """One minus the mean probability that the levels stand for, 0.025 to 0.75.
+
+    None where there are no levels: nothing is known then, which is not the same as no doubt.
+    """
+    if not levels:
+        return None
+    return 1 - sum(MIDDLES[level] for level in levels) / len(levels)

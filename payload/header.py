@@ -16,7 +16,7 @@ from __future__ import annotations
 import binascii
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from payload.bytesio import Reader
@@ -27,13 +27,11 @@ from payload.errors import (
     ChecksumError,
     CodecError,
     MalformedPayloadError,
-    NotAPayloadError,
     OversizedPayloadError,
     VersionError,
 )
 from payload.extras import NO_EXTRAS, Extras
-from payload.foreign import foreign
-from payload.shared import Base, Shared
+from payload.shared import Base
 
 VERSION = 1
 MAX_PAYLOAD_BYTES = 1 << 19
@@ -62,26 +60,20 @@ ARITHMETIC_CODED = (Codec.COMPACT, Codec.PREDICTIVE)
 
 @dataclass(frozen=True)
 class Header:
-    """A payload's header and optional fields, without its anchors.
+    """A payload's header and optional fields, and its bytes; the anchors in its body are not decoded.
 
-    tag:         `Contract.tag`, the first 2 hex digits of its identity; of codec predictive, those of the
-                 model fingerprint (`Predictor.identity`).
-    verified:    whether the checksum was tested. That takes the contract, and the prompt ids and the base
-                 where the payload depends on them; where it failed, `peek` has raised. The checksum of codec
-                 predictive covers the decoded text too: only decoding tests it.
-    base_ref:    for a delta, the reference of the payload it adds to, as 2 hex digits.
-    size, body_bytes: bytes of the whole payload and of its body.
+    tag:      `Contract.tag`, the first 2 hex digits of its identity; of codec predictive, those of the model
+              fingerprint (`Predictor.identity`).
+    base_ref: for a delta, the reference of the payload it adds to, as 2 hex digits.
     """
 
-    version: int
     codec: Codec
     tag: str
     needs_prompt: bool
-    verified: bool
     base_ref: str | None
     extras: Extras
-    size: int
-    body_bytes: int
+    data: bytes = field(repr=False)
+    body: bytes = field(repr=False)
 
 
 def reference(data: bytes) -> int:
@@ -111,38 +103,24 @@ def seal(
     return head + check.to_bytes(2, "big") + tail
 
 
-def peek(data: bytes, shared: Shared | None = None) -> Header:
-    """The header and optional fields of a payload, without its anchors.
+def peek(data: bytes | Header) -> Header:
+    """The header and optional fields of a payload, its check not tested; of a header, itself.
 
-    The checksum is tested where `shared` holds all that it covers: the contract, and the prompt ids and the
-    base where the payload depends on them. Raises PayloadError subclasses.
+    Raises PayloadError subclasses.
     """
-    header, _ = open_payload(data)
-    if shared is None or header.codec is Codec.PREDICTIVE or header.tag != shared.contract.tag:
-        return header
-    delta = header.base_ref is not None
-    if (header.needs_prompt and shared.prompt_ids is None) or (delta and shared.base is None):
-        return header
-    prompt_ids = shared.prompt_ids if header.needs_prompt else None
-    verify(data, shared.contract, prompt_ids, shared.base if delta else None)
-    return replace(header, verified=True)
-
-
-def open_payload(data: bytes) -> tuple[Header, Reader]:
-    """The header with its optional fields, and a reader positioned at the body."""
+    if isinstance(data, Header):
+        return data
     if len(data) > MAX_PAYLOAD_BYTES:
         raise OversizedPayloadError(
             f"payload: expected at most {MAX_PAYLOAD_BYTES} bytes, found {len(data)}; this is not a payload"
         )
-    if (kind := foreign(data)) is not None:
-        raise NotAPayloadError(f"payload: expected one, found {kind}; this is not a payload")
     reader = Reader(data)
     first, tag, _, _ = reader.take(HEADER_BYTES, "header")
     version, codec = first >> 6, first >> 3 & 7
     if version != VERSION:
         raise VersionError(
             f"version: expected {VERSION}, found {version} in byte 0 ({first:#04x}); "
-            + ("update this software to read it" if version > VERSION else "this is not a payload")
+            "this is not a payload, or one of a later version: update this software to read it"
         )
     if codec not in list(Codec):
         raise CodecError(
@@ -160,18 +138,15 @@ def open_payload(data: bytes) -> tuple[Header, Reader]:
         )
     base_ref = f"{reader.take(1, 'reference to the base payload')[0]:02x}" if first & _DELTA else None
     extras = Extras.read(reader) if first & _EXTRAS else NO_EXTRAS
-    header = Header(
-        version=version,
-        codec=Codec(codec),
-        tag=f"{tag:02x}",
-        needs_prompt=bool(first & _NEEDS_PROMPT),
-        verified=False,
-        base_ref=base_ref,
-        extras=extras,
-        size=len(data),
-        body_bytes=reader.left,
+    return Header(
+        Codec(codec),
+        f"{tag:02x}",
+        bool(first & _NEEDS_PROMPT),
+        base_ref,
+        extras,
+        data,
+        reader.rest(),
     )
-    return header, reader
 
 
 def crc16(data: bytes) -> int:

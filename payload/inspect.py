@@ -14,10 +14,9 @@ from typing import Any
 from common.cli import option
 from common.errors import InputError
 from common.files import read_json
-from payload.anchors import AnchorSet
 from payload.contract import Contract
 from payload.files import read_payload
-from payload.header import Codec, Header, peek
+from payload.header import Codec, peek
 from payload.shared import Shared
 from payload.wire import decode
 
@@ -75,18 +74,37 @@ def show(report: dict[str, Any], as_json: bool) -> None:
 
 
 def describe(data: bytes, shared: Shared | None) -> dict[str, Any]:
-    header = peek(data, shared)
-    anchors = None
+    header, report = peek(data), {}
     readable = header.codec is Codec.COMPACT and header.base_ref is None
     if shared is not None and readable and (shared.prompt_ids is not None or not header.needs_prompt):
-        anchors = decode(data, shared)
-    report = _report(header, anchors)
-    if anchors is None:
+        anchors = decode(header, shared)
+        report = {
+            "canvas": anchors.canvas,
+            "length": anchors.length,
+            "coverage": round(anchors.coverage, 4),
+            "positions": list(anchors.positions),
+            "ids": list(anchors.ids),
+        }
+    elif header.codec is Codec.PREDICTIVE:
+        report["hint"] = "need the device's model: python -m edge_runtime.fill"
+    else:
         option = "--contract" if shared is None else "--prompt-ids" if header.needs_prompt else None
         report["hint"] = f"give {option} to list them" if option else "need a tokenizer or a base"
-        if header.codec is Codec.PREDICTIVE:
-            report["hint"] = "need the device's model: python -m edge_runtime.fill"
-    return report
+    extras = header.extras
+    return {
+        "codec": header.codec.label,
+        "ranking_tag" if header.codec is Codec.PREDICTIVE else "contract_tag": header.tag,
+        "verified": "positions" in report,
+        "bytes": len(data),
+        "body_bytes": len(header.body),
+        "needs_prompt": header.needs_prompt,
+        "base_ref": header.base_ref,
+        "prompt": extras.prompt,
+        "step": extras.step or None,
+        "total_steps": extras.total_steps or None,
+        "confidences": len(extras.confidence),
+        **report,
+    }
 
 
 def _ids(text: str) -> list[int]:
@@ -94,30 +112,3 @@ def _ids(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"--prompt-ids: expected ids with commas between them, found {text!r}") from None
-
-
-def _report(header: Header, anchors: AnchorSet | None) -> dict[str, Any]:
-    extras = header.extras
-    report: dict[str, Any] = {
-        "version": header.version,
-        "codec": header.codec.label,
-        "ranking_tag" if header.codec is Codec.PREDICTIVE else "contract_tag": header.tag,
-        "verified": header.verified,
-        "bytes": header.size,
-        "body_bytes": header.body_bytes,
-        "needs_prompt": header.needs_prompt,
-        "base_ref": header.base_ref,
-        "prompt": extras.prompt,
-        "step": extras.step or None,
-        "total_steps": extras.total_steps or None,
-        "confidences": len(extras.confidence),
-    }
-    if anchors is not None:
-        report |= {
-            "canvas": anchors.canvas,
-            "length": anchors.length,
-            "coverage": round(anchors.coverage, 4),
-            "positions": list(anchors.positions),
-            "ids": list(anchors.ids),
-        }
-    return report

@@ -32,7 +32,7 @@ from payload.header import (
     Codec,
     Header,
     expected_check,
-    open_payload,
+    peek,
     reference,
     seal,
     verify,
@@ -109,8 +109,8 @@ def encode(
     return data
 
 
-def decode(data: bytes, shared: Shared) -> AnchorSet:
-    """The AnchorSet of a payload; for a delta, the base's anchors and those it adds.
+def decode(data: bytes | Header, shared: Shared) -> AnchorSet:
+    """The AnchorSet of a payload, or of its header; for a delta, the base's anchors and those it adds.
 
     shared: what the writer held. A payload for another contract than `shared.contract` is refused. Where
             `peek(data).needs_prompt`, `prompt_ids` must be the very ids that the writer used: those of the
@@ -121,9 +121,9 @@ def decode(data: bytes, shared: Shared) -> AnchorSet:
 
     The optional fields are in `peek(data).extras`. Raises the subclass of PayloadError that names the fault.
     """
-    header, reader = open_payload(data)
+    header = peek(data)
     if header.codec is Codec.PREDICTIVE:
-        decoding = Decoding(data, shared)
+        decoding = Decoding(header, shared)
         for _ in decoding:
             pass
         return decoding.anchors
@@ -143,11 +143,11 @@ def decode(data: bytes, shared: Shared) -> AnchorSet:
             "prompt: expected the ids of the prompt that the payload was made with (prompt_ids=...), found "
             f"none; {remedy}"
         )
-    verify(data, contract, prompt_ids, base)
+    verify(header.data, contract, prompt_ids, base)
     if header.codec is Codec.COMPACT:
-        shape = compact.decode(reader.rest(), contract, prompt_ids or (), base.anchors if base else None)
+        shape = compact.decode(header.body, contract, prompt_ids or (), base.anchors if base else None)
     else:
-        shape = decode_template(reader.rest(), _tokens(shared, header.codec))
+        shape = decode_template(header.body, _tokens(shared, header.codec))
     return _anchor_set(shape, contract, header.extras)
 
 
@@ -158,9 +158,9 @@ class Decoding:
     the iteration ends, or it raises FingerprintError and the tokens it gave must be discarded.
     """
 
-    def __init__(self, data: bytes, shared: Shared) -> None:
+    def __init__(self, data: bytes | Header, shared: Shared) -> None:
         """Raises PayloadError subclasses for every fault that shows without running the model."""
-        header, reader = open_payload(data)
+        header = peek(data)
         if header.codec is not Codec.PREDICTIVE:
             raise CodecError(
                 f"codec: expected {Codec.PREDICTIVE.label}, found {header.codec.label}; use decode"
@@ -172,10 +172,10 @@ class Decoding:
                 f"fingerprint: expected tag {tag} of this model, found a payload with tag {header.tag}; "
                 "use the bundle and variant it was made with, or ask for compact"
             )
-        self._data, self._contract, self._extras = data, shared.contract, header.extras
+        self._header, self._contract = header, shared.contract
         self._base = _right_base(header, shared.base)
         old = self._base.anchors if self._base else None
-        self._body = predictive.PredictiveBody(self._predictor, self._contract.vocab_size, old, reader.rest())
+        self._body = predictive.PredictiveBody(self._predictor, self._contract.vocab_size, old, header.body)
         self._anchors: AnchorSet | None = None
 
     def __iter__(self) -> Iterator[DecodedToken]:
@@ -185,12 +185,12 @@ class Decoding:
         except (MalformedPayloadError, AnchorRangeError) as error:
             # With other predictions a body decodes to nonsense, which breaks a rule here or fails the check.
             raise FingerprintError(_other_predictions(str(error))) from None
-        found, expected = int.from_bytes(self._data[2:HEADER_BYTES], "big"), self._expected()
+        found, expected = int.from_bytes(self._header.data[2:HEADER_BYTES], "big"), self._expected()
         if found != expected:
             raise FingerprintError(
                 _other_predictions(f"expected check {expected:04x}, found {found:04x} in bytes 2-3")
             )
-        self._anchors = _anchor_set(self._body.shape, self._contract, self._extras)
+        self._anchors = _anchor_set(self._body.shape, self._contract, self._header.extras)
 
     @property
     def anchors(self) -> AnchorSet:
@@ -201,7 +201,7 @@ class Decoding:
 
     def _expected(self) -> int:
         return expected_check(
-            self._data,
+            self._header.data,
             self._contract,
             self._predictor.prompt_ids,
             self._base,

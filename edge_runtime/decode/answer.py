@@ -55,7 +55,7 @@ class Answer(Iterator[T_co]):
 
     @property
     def doubt(self) -> float | None:
-        """One minus the diffusion model's mean probability of the anchors (see `payload.certainty`).
+        """One minus the diffusion model's mean probability of the anchors (see `payload.extras`).
 
         Of the latest payload where a service sends them. None where the payload does not carry it.
         """

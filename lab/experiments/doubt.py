@@ -4,7 +4,7 @@ The device answers each question alone, and with the cloud's anchors after a sha
 of the testbed, by who could know their answers: from which doubt of its own answer a device should ask.
 Questions as people type them (doubt.toml), on the testbed's subjects, on others, and without an answer: from
 which doubt that a payload carries its answer is better not shown. `python -m lab.experiments.doubt PAIR`
-writes both thresholds into the pair's bundle. Not responsible for what doubt is (see `payload.certainty`) or
+writes both thresholds into the pair's bundle. Not responsible for what doubt is (see `payload.extras`) or
 for the modes that use it.
 """
 

@@ -16,11 +16,9 @@ from payload.bytesio import Reader
 from payload.errors import (
     AnchorRangeError,
     FrameKindError,
-    NotAPayloadError,
     OversizedPayloadError,
     VersionError,
 )
-from payload.foreign import foreign
 
 MAX_FRAME_BYTES = 8192
 """More than any link carries in one datagram that is meant to be short; refused before anything is read."""
@@ -77,8 +75,6 @@ def peek_frame(data: bytes) -> FrameHead:
         )
     head = Reader(data).take(HEAD_BYTES, "head of a frame")
     kind, known = head[0] >> 3, list(FrameKind)
-    if kind not in known and (other := foreign(data)) is not None:
-        raise NotAPayloadError(f"frame: expected one, found {other}; this is not a frame")
     if head[0] >> 6:
         raise VersionError(
             f"frame: expected bits 7-6 of byte 0 to be 0, found {head[0]:#04x}; "

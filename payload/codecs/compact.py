@@ -15,16 +15,14 @@ from collections.abc import Mapping, Sequence
 
 from payload.anchors import MAX_CANVAS, AnchorSet
 from payload.codecs.prior import END, Prior, prior_of
-from payload.codecs.range_coder import Coder
+from payload.codecs.range_coder import Bound, Coder
 from payload.codecs.template import Shape
 from payload.codecs.token_model import TokenModel
 from payload.contract import Contract
-from payload.errors import AnchorRangeError, MalformedPayloadError
+from payload.errors import AnchorRangeError
 
 MAX_VOCAB = (1 << 24) - 1
-FREE_TOKENS = 64
-TOKENS_PER_BYTE = 8
-"""A body of n bytes codes at most FREE_TOKENS + TOKENS_PER_BYTE * n tokens: bounds reading time."""
+BOUND = Bound(64, 8)
 
 _CANVASES = (512, 256, 1024, 128, 64)
 _CANVAS_SIZES = (40, 10, 4, 4, 4, 2)
@@ -50,26 +48,17 @@ def encode(
 
     Raises AnchorRangeError for a vocabulary over MAX_VOCAB.
     """
-    coder = Coder(None)
+    coder = Coder(None, BOUND)
     body = _Body(coder, anchors.contract, prompt_ids, base, prior)
-    count = body.run(anchors.by_position, anchors.canvas, anchors.length)[3]
-    assert coder.encoder
-    data = coder.encoder.finish()
-    # Padding zeros keep highly predictable tokens within the reader's bound.
-    least = -(-(count - FREE_TOKENS) // TOKENS_PER_BYTE)
-    return data.ljust(least, b"\0")
+    body.run(anchors.by_position, anchors.canvas, anchors.length)
+    return coder.finish()
 
 
 def decode(body: bytes, contract: Contract, prompt_ids: Sequence[int], base: AnchorSet | None) -> Shape:
     """The shape in a body. Raises MalformedPayloadError or AnchorRangeError."""
-    coder = Coder(body)
-    assert coder.decoder
-    found, canvas, length, count = _Body(coder, contract, prompt_ids, base).run({}, 0, None)
-    least = -(-(count - FREE_TOKENS) // TOKENS_PER_BYTE)
-    if len(body) > least and (coder.decoder.unread or body[-1:] == b"\0"):
-        raise MalformedPayloadError(
-            f"body: expected its end after {len(body) - coder.decoder.unread} bytes, found {len(body)}"
-        )
+    coder = Coder(body, BOUND)
+    found, canvas, length = _Body(coder, contract, prompt_ids, base).run({}, 0, None)
+    coder.check_end()
     positions = tuple(sorted(found))
     return positions, tuple(found[p] for p in positions), canvas, length
 
@@ -94,16 +83,14 @@ class _Body:
         self._old = base.by_position if base is not None else {}
         size = contract.vocab_size
         self._model = TokenModel(prior or prior_of(size), size, prompt_ids)
-        self._most = 0 if coder.decoder is None else FREE_TOKENS + TOKENS_PER_BYTE * coder.decoder.size
-        self._count = 0
         self._at = 0
         self._order = sorted(self._old)
         self._passed = 0
 
     def run(
         self, known: Mapping[int, int], canvas: int, length: int | None
-    ) -> tuple[dict[int, int], int, int | None, int]:
-        """Codes the body: all anchors by position, canvas, length, and the number of tokens coded."""
+    ) -> tuple[dict[int, int], int, int | None]:
+        """Codes the body: all anchors by position, canvas and length."""
         canvas = self._base.canvas if self._base is not None else code_canvas(self._coder, canvas)
         old_length = self._base.length if self._base is not None else None
         fresh = [p for p in known if p not in self._old]
@@ -111,7 +98,7 @@ class _Body:
         shape = _WHOLE if whole else _RUNS if length is None or length == old_length else _RUNS_AND_LENGTH
         shape = self._coder.choice(shape, _SHAPE_SIZES)
         if shape == _WHOLE:
-            return self._whole(known, canvas, old_length), canvas, self._at, self._count
+            return self._whole(known, canvas, old_length), canvas, self._at
         found = self._runs(known, fresh, canvas)
         end = max(found, default=-1) + 1
         if shape == _RUNS_AND_LENGTH:
@@ -123,14 +110,10 @@ class _Body:
                 )
         else:
             length = old_length
-        return found, canvas, length, self._count
+        return found, canvas, length
 
     def _token(self, token: int, may_end: bool = False) -> int:
-        if self._coder.decoder and self._count >= self._most:
-            raise MalformedPayloadError(
-                f"body: expected at most {self._most} tokens in {self._coder.decoder.size} bytes, found more"
-            )
-        self._count += 1
+        self._coder.count()
         return self._model.code(self._coder, token, may_end=may_end)
 
     def _whole(self, known: Mapping[int, int], canvas: int, old_length: int | None) -> dict[int, int]:

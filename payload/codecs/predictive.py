@@ -22,7 +22,7 @@ import numpy as np
 from payload.anchors import AnchorSet
 from payload.codecs.adaptive_model import FORMAT_COUNTS, AdaptiveModel, InitialCounts
 from payload.codecs.compact import code_canvas
-from payload.codecs.range_coder import Coder
+from payload.codecs.range_coder import Bound, Coder
 from payload.codecs.rank_codes import RANK, TOP, RankCode, Row, confidence_bucket, rank_codes, token_of
 from payload.codecs.template import Shape
 from payload.errors import MalformedPayloadError, PayloadError
@@ -32,23 +32,8 @@ TOLERANCE = 0.004
 MAX_TOLERANCE = 1.0
 
 
-class PositionBound(NamedTuple):
-    """A body of n bytes codes at most `free` + `per_byte` * n positions: bounds reading time."""
-
-    free: int
-    per_byte: int
-
-    def positions(self, size: int) -> int:
-        """Most positions of a body of so many bytes."""
-        return self.free + self.per_byte * size
-
-    def least_bytes(self, positions: int) -> int:
-        """Bytes that a body of so many coded positions must have; padding zeros make them up."""
-        return max(0, -(-(positions - self.free) // self.per_byte))
-
-
-PAYLOAD_BOUND = PositionBound(256, 64)
-QUESTION_BOUND = PositionBound(0, 8)
+PAYLOAD_BOUND = Bound(256, 64)
+QUESTION_BOUND = Bound(0, 8)
 """Of a question's text, which strangers may send: there every position is coded, not the model's own."""
 
 WHOLE, UNCERTAIN, ANYWHERE, OPEN = range(4)
@@ -115,7 +100,7 @@ def encode(
     tolerance: float = TOLERANCE,
     draft: Sequence[int] = (),
     counts: InitialCounts = FORMAT_COUNTS,
-    bound: PositionBound = PAYLOAD_BOUND,
+    bound: Bound = PAYLOAD_BOUND,
 ) -> tuple[bytes, bytes]:
     """A body, and the digest of its text. `base` must be a subset of `anchors` (see `wire`).
 
@@ -151,18 +136,16 @@ class PredictiveBody:
         base: AnchorSet | None = None,
         body: bytes | None = None,
         counts: InitialCounts = FORMAT_COUNTS,
-        bound: PositionBound = PAYLOAD_BOUND,
+        bound: Bound = PAYLOAD_BOUND,
     ) -> None:
         """body: the bytes to read; without it a body is written. counts, bound: as of `encode`."""
-        self._coder = Coder(body)
-        self._counts, self._bound = counts, bound
-        self._body = body or b""
+        self._coder = Coder(body, bound)
+        self._counts = counts
         self._rows = _Rows(predictor, vocab_size)
         self._end_id = vocab_size
         self._base = base
         self._anchors = dict(base.by_position) if base is not None else {}
         self._seen = _ordinary(predictor.prompt_ids, vocab_size)
-        self._count = 0
         self.text: list[int] = []
         self.canvas = 0
         self.length: int | None = None
@@ -175,8 +158,7 @@ class PredictiveBody:
 
     def written(self) -> bytes:
         """The bytes of a body that was written."""
-        assert self._coder.encoder
-        return self._coder.encoder.finish().ljust(self._bound.least_bytes(self._count), b"\0")
+        return self._coder.finish()
 
     @property
     def digest(self) -> bytes:
@@ -227,7 +209,8 @@ class PredictiveBody:
             raise MalformedPayloadError(f"body: expected another anchor below position {limit}, found none")
         if shape != OPEN:
             self.length = len(self.text)
-        self._check_end()
+        if self._coder.decoder:
+            self._coder.check_end()
 
     def _position(
         self, model: AdaptiveModel, shape: int, planned: PlannedToken | None, may_end: bool
@@ -235,13 +218,12 @@ class PredictiveBody:
         """Codes one position that no base gives: token, whether it is an anchor, its log-probability."""
         tokens = self._end_id + 1
         logprob = None
-        self._count += 1
+        self._coder.count()
         if planned:
             token, end_leads = planned.token, planned.end_leads
             bucket = model.bucket(planned.bucket, planned.stable)
             code = model.rank_code(planned.codes, bucket, tokens)
         else:
-            self._check_count()
             row = self._rows.at(self.text, may_end)
             bucket = model.bucket(confidence_bucket(row)[0], True)
             code = model.rank_code((), bucket, tokens)
@@ -264,25 +246,6 @@ class PredictiveBody:
                 "has none"
             )
         return token
-
-    def _check_count(self) -> None:
-        size = len(self._body)
-        if self._count > self._bound.positions(size):
-            raise MalformedPayloadError(
-                f"body: expected at most {self._count - 1} positions in {size} bytes, found more"
-            )
-
-    def _check_end(self) -> None:
-        """Refuses bytes that do not change what the body says."""
-        decoder = self._coder.decoder
-        if (
-            decoder
-            and decoder.size > self._bound.least_bytes(self._count)
-            and (decoder.unread or self._body[-1:] == b"\0")
-        ):
-            raise MalformedPayloadError(
-                f"body: expected its end after {decoder.size - decoder.unread} bytes, found {decoder.size}"
-            )
 
 
 def plan(

@@ -43,30 +43,8 @@ def mass(score: int) -> int:
     return _MASS[0 if score < 0 else MAX_SCORE if score > MAX_SCORE else score]
 
 
-WEIGHT_SIZES: Mapping[str, int] = {
-    "seen": 16,
-    "unseen": 16,
-    "rank": 18,
-    "prompt_count": 5,
-    "answer_count": 4,
-    "scale": 4,
-    "source": 4,
-    "pair": 17,
-    "triple": 13,
-    "prompt_match": 19,
-    "answer_match": 19,
-    "end_pair": 17,
-    "end_line": 19,
-    "end_age": 7,
-    "escape": 10,
-    "escape_bits": 24,
-}
-"""Name and number of weights, in the order of the file, in 1/16 bit; escape_bits are interval sizes."""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """One number per value of each feature; their sum is defined in SPEC.md."""
+class Weights(NamedTuple):
+    """One number per value of each feature, in 1/16 bit (SPEC.md); escape_bits are interval sizes."""
 
     seen: Sequence[int]
     unseen: Sequence[int]
@@ -84,6 +62,12 @@ class Weights:
     end_age: Sequence[int]
     escape: Sequence[int]
     escape_bits: Sequence[int]
+
+
+WEIGHT_SIZES: Mapping[str, int] = dict(
+    zip(Weights._fields, (16, 16, 18, 5, 4, 4, 4, 17, 13, 19, 19, 17, 19, 7, 10, 24), strict=True)
+)
+"""Name and number of weights, in the order of the file."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ zeros after them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from payload.errors import MalformedPayloadError
 
@@ -16,6 +17,25 @@ _TOP_BITS = 56
 _LOW = 1 << 48
 MAX_TOTAL = 1 << 44
 """The total of an interval must stay below this to keep the precision."""
+
+
+class Bound(NamedTuple):
+    """A body of n bytes codes at most `free` + `per_byte` * n tokens: bounds reading time."""
+
+    free: int
+    per_byte: int
+
+    def most(self, size: int) -> int:
+        """Most tokens of a body of so many bytes."""
+        return self.free + self.per_byte * size
+
+    def least(self, tokens: int) -> int:
+        """Bytes that a body of so many tokens must have; padding zeros make them up."""
+        return max(0, -(-(tokens - self.free) // self.per_byte))
+
+
+_ANY = Bound(0, 1)
+"""Of bodies whose tokens nobody counts."""
 
 
 class RangeEncoder:
@@ -62,19 +82,10 @@ class RangeDecoder:
     """Decodes intervals from bytes, and from zeros after their end."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = _TOP_BITS // 8
-        self._code = int.from_bytes(data[: self._at].ljust(self._at, b"\0"), "big")
+        self.data = data
+        self.at = _TOP_BITS // 8
+        self._code = int.from_bytes(data[: self.at].ljust(self.at, b"\0"), "big")
         self._range = 1 << _TOP_BITS
-
-    @property
-    def size(self) -> int:
-        return len(self._data)
-
-    @property
-    def unread(self) -> int:
-        """Number of bytes that no interval has used: at the end of a message it must be 0."""
-        return max(0, len(self._data) - self._at)
 
     def target(self, total: int) -> int:
         """The value in [0, total) that the next interval holds; follow with `take` of that interval.
@@ -84,7 +95,7 @@ class RangeDecoder:
         target = self._code // (self._range // total)
         if target >= total:
             raise MalformedPayloadError(
-                f"body: expected a value below {total} at byte {self._at}, found {target}: never written"
+                f"body: expected a value below {total} at byte {self.at}, found {target}: never written"
             )
         return target
 
@@ -94,8 +105,8 @@ class RangeDecoder:
         self._code -= start * unit
         self._range = size * unit
         while self._range < _LOW:
-            byte = self._data[self._at] if self._at < len(self._data) else 0
-            self._at += 1
+            byte = self.data[self.at] if self.at < len(self.data) else 0
+            self.at += 1
             self._code = self._code << 8 | byte
             self._range <<= 8
 
@@ -107,9 +118,30 @@ class Coder:
     them and decodes. Decoded values may come from hostile bytes, but lie in the ranges that the calls state.
     """
 
-    def __init__(self, data: bytes | None) -> None:
+    def __init__(self, data: bytes | None, bound: Bound = _ANY) -> None:
         self.decoder = None if data is None else RangeDecoder(data)
         self.encoder = RangeEncoder() if data is None else None
+        self._bound = bound
+        self._tokens = 0
+
+    def count(self) -> None:
+        """Counts a token; raises MalformedPayloadError where a body that is read is too short for it."""
+        self._tokens += 1
+        most = self._bound.most(len(self.decoder.data)) if self.decoder else self._tokens
+        if self._tokens > most:
+            raise MalformedPayloadError(f"body: expected at most {most} tokens in its bytes, found more")
+
+    def finish(self) -> bytes:
+        """The bytes of a body that was written."""
+        assert self.encoder
+        return self.encoder.finish().ljust(self._bound.least(self._tokens), b"\0")
+
+    def check_end(self) -> None:
+        """Refuses bytes behind a body that was read, which do not change what it says."""
+        assert self.decoder
+        data, read = self.decoder.data, self.decoder.at
+        if len(data) > self._bound.least(self._tokens) and (len(data) > read or data[-1:] == b"\0"):
+            raise MalformedPayloadError(f"body: expected its end after {read} bytes, found {len(data)}")
 
     def uniform(self, value: int, total: int) -> int:
         """A value in [0, total), all equally likely."""

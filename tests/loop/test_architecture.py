@@ -34,7 +34,7 @@ LEVELS: dict[str, str] = {
         cli files torch_cache""",
     "payload": """
         errors
-        bytesio certainty contract foreign
+        bytesio contract
         anchors
         codecs
         extras shared

@@ -54,7 +54,7 @@ def test_inspect_lists_the_anchors(file: Path, tmp_path: Path, capsys: pytest.Ca
     [
         (None, 2, "expected a readable payload file"),
         (b"", 3, "cut short"),
-        (b"hello world", 3, "found text; this is not a payload"),
+        (b"hello world", 3, "codec: expected 0"),
         (bytes([0x6B]) * 4 + b"\0", 3, "codec: expected 0"),
         (bytes(600_000), 3, "not a payload"),
         (bytes(9000), 2, "found a frame"),

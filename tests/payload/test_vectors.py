@@ -55,7 +55,7 @@ def test_a_good_vector(name: str) -> None:
     data = bytes.fromhex(row["payload"])
     shared = Shared(CONTRACTS[row["contract"]], row["prompt_ids"], TOKENS, base_of(row))
     assert decode(data, shared) == anchors_of(row)
-    assert peek(data, shared).extras == extras_of(row)
+    assert peek(data).extras == extras_of(row)
     if row["encoder_exact"]:
         assert encode(anchors_of(row), shared, extras=extras_of(row)) == data
 

@@ -66,7 +66,7 @@ class Vectors:
         on = Base(self._data[base[0]], base[1]) if base else None
         shared = Shared(anchors.contract, prompt_ids, TOKENS, on)
         data = encode(anchors, shared, codec, extras)
-        back = decode(data, shared), peek(data, shared).extras
+        back = decode(data, shared), peek(data).extras
         if back != (anchors, extras):
             raise AssertionError(f"{name}: {back} is not {(anchors, extras)}")
         held = expect(anchors, extras)
@@ -226,6 +226,7 @@ def bad_vectors(out: Vectors) -> None:
     out.bad("no optional field", seal(toy, codec, b"", b"\0"), "MalformedPayloadError")
     out.bad("an unknown optional field", seal(toy, codec, b"", b"\x10"), "MalformedPayloadError")
     out.bad("the flag that is free", seal(toy, codec, b"", b"\x02\x01a"), "MalformedPayloadError")
+    out.bad("half of the steps", seal(toy, codec, b"", b"\x04\x05"), "TruncatedPayloadError")
     out.bad("prompt of a wrong size", seal(toy, codec, b"", b"\x01\x05\x00ab"), "TruncatedPayloadError")
     many, one = bytes(1 << 20), deflate(b"a" * 100)
     packed = {

@@ -58,7 +58,7 @@ def test_a_real_question_has_far_fewer_positions_than_its_bytes_allow(pair: str)
         ids = token_ids(item.prompt, context.tokens, context.contract)
         assert ids is not None
         body, _ = predictive_body(ids, context.contract, context.predictor, TOLERANCE)
-        assert 4 * (len(ids) + 1) <= QUESTION_BOUND.positions(len(body))
+        assert 4 * (len(ids) + 1) <= QUESTION_BOUND.most(len(body))
 
 
 def test_another_tokenizer_and_a_question_that_is_too_long(tmp_path: Path) -> None:

@@ -273,7 +273,7 @@ def test_a_short_body_cannot_ask_for_a_long_text() -> None:
     assert decode_question(data, held).text == text
     assert held.tokens is not None
     assert held.predictor is not None
-    with pytest.raises(FingerprintError, match="at most 2040 positions in 255 bytes"):
+    with pytest.raises(FingerprintError, match="at most 2040"):
         read_predictive(open_question(data)[2][:-1], TOY, held.tokens, held.predictor)
     longer = AnchorSet(tuple(range(2049)), (97,) * 2049, 4096, TOY, 2049)
     body, digest = predictive.encode(

@@ -16,7 +16,6 @@ export interface Expected {
   step: number;
   total_steps: number;
   prompt: string | null;
-  session: string | null;
   confidence: number[];
 }
 

@@ -60,9 +60,6 @@ class BundleVariantException(message: String) : BundleException(message)
 /** A payload, or the anchors in it, cannot be used. */
 sealed class PayloadException(message: String) : EdgeException(message)
 
-/** The bytes are a file of another kind, such as an image, or text. */
-class NotAPayloadException(message: String) : PayloadException(message)
-
 /** The bytes end before the end of the payload. */
 class TruncatedPayloadException(message: String) : PayloadException(message)
 

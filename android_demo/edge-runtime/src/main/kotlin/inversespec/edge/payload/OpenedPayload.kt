@@ -5,7 +5,6 @@ import inversespec.edge.CodecException
 import inversespec.edge.Extras
 import inversespec.edge.Header
 import inversespec.edge.MalformedPayloadException
-import inversespec.edge.NotAPayloadException
 import inversespec.edge.OversizedPayloadException
 import inversespec.edge.PayloadException
 import inversespec.edge.Payloads
@@ -38,9 +37,6 @@ internal fun openPayload(data: ByteArray): OpenedPayload {
             "payload: expected at most ${Payloads.MAX_BYTES} bytes, found ${data.size}; this is not a payload",
         )
     }
-    foreign(data)?.let {
-        throw NotAPayloadException("payload: expected one, found $it; this is not a payload")
-    }
     val reader = ByteReader(data)
     val head = reader.take(HEADER_BYTES, "header")
     val first = head[0].toInt() and 0xFF
@@ -48,7 +44,7 @@ internal fun openPayload(data: ByteArray): OpenedPayload {
     if (version != VERSION) {
         throw VersionException(
             "version: expected $VERSION, found $version in byte 0 (${hexByte(first)}); " +
-                if (version > VERSION) "update this software to read it" else "this is not a payload",
+                "this is not a payload, or one of a later version: update this software to read it",
         )
     }
     val number = first shr 3 and 7

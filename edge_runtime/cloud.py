@@ -98,12 +98,12 @@ class CloudQuestion:
         header = peek(data)
         predictive = header.codec is Codec.PREDICTIVE
         if predictive and not self.stream and prompt_ids is None:
-            request = self.edge.read(data, self.prompt)
+            request = self.edge.read(header, self.prompt)
         else:
             ids = list(self.prompt_ids if prompt_ids is None else prompt_ids)
             predictor = self.edge.predictive_model.predictor(ids) if predictive else None
             bundle = self.edge.bundle
-            anchors = decode(data, Shared(bundle.contract, ids, bundle.tokenizer, base, predictor))
+            anchors = decode(header, Shared(bundle.contract, ids, bundle.tokenizer, base, predictor))
             request = FillRequest(self.prompt_ids, anchors, doubt=doubt(header.extras.confidence))
         self.report.payload_bytes.append(len(data))
         self.report.doubt = request.doubt

@@ -156,7 +156,7 @@ def _open_payload(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRunt
         edge = open_runtime(args, path, variant)
         if not predictive:  # the codec has an engine of its own
             edge.preload()
-        return edge, edge.read(data, prompt)
+        return edge, edge.read(header, prompt)
 
     *others, last = find_bundles(header.tag, named, by_fingerprint=predictive)
     for path in others:

@@ -36,10 +36,9 @@ from edge_runtime.predictor import PredictiveModel
 from edge_runtime.system import performance_cores
 from edge_runtime.text.chat import Prompt, as_messages
 from edge_runtime.text.tokenizer import TextStream
-from payload import AnchorSet, Codec, DecodedToken, Decoding, Shared, decode, doubt, peek
+from payload import AnchorSet, Codec, DecodedToken, Decoding, Header, Shared, decode, doubt, peek
 from payload.anchors import MAX_CANVAS
 from payload.errors import PromptRequiredError
-from payload.header import Header
 
 Schema = Grammar | Mapping[str, Any]
 """What an answer is a sentence of; a mapping is a JSON Schema."""
@@ -213,8 +212,8 @@ class EdgeRuntime:
         """An empty set, for an answer of the device alone."""
         return AnchorSet.empty(min(self.engine.context, MAX_CANVAS), self.bundle.contract)
 
-    def read(self, data: bytes, prompt: Prompt | None = None) -> FillRequest:
-        """Decodes a payload.
+    def read(self, data: bytes | Header, prompt: Prompt | None = None) -> FillRequest:
+        """Decodes a payload, of which the header may be read already.
 
         prompt: the question as text, or the conversation, where the payload does not carry it. Raises
         UsageError where it is missing or differs from the payload's, and `payload.PayloadError` for a payload
@@ -227,12 +226,13 @@ class EdgeRuntime:
         unsure = doubt(header.extras.confidence)
         if header.codec is Codec.PREDICTIVE:
             stats = FillStats()
-            decoding, ids = self._decoding(data, header, prompt, stats)
+            decoding, ids = self._decoding(header, prompt, stats)
             tokens = [_token(step) for step in _timed(decoding, stats)]
             return FillRequest(ids, decoding.anchors, tokens, stats, unsure)
-        ids = self.prompt_ids(self._prompt_of(data, header, prompt))
-        shared = Shared(self.bundle.contract, ids, self.bundle.tokenizer)
-        return FillRequest(ids, decode(data, shared), doubt=unsure)
+        ids = self.prompt_ids(self._prompt_of(header, prompt))
+        return FillRequest(
+            ids, decode(header, Shared(self.bundle.contract, ids, self.bundle.tokenizer)), doubt=unsure
+        )
 
     def fill(self, request: FillRequest, options: FillOptions | None = None) -> Answer[Token]:
         """The answer to a payload that has been read. Raises what `forced.fill` does."""
@@ -256,15 +256,15 @@ class EdgeRuntime:
         """
         header = peek(data)
         if header.codec is not Codec.PREDICTIVE or _decides(options):
-            return self.fill(self.read(data, prompt), options)
+            return self.fill(self.read(header, prompt), options)
         stats = FillStats()
-        decoding, ids = self._decoding(data, header, prompt, stats)
+        decoding, ids = self._decoding(header, prompt, stats)
         found = map(_token, _timed(decoding, stats))
         tokens = self._continued(found, ids, lambda: decoding.anchors, options, stats)
         unsure = doubt(header.extras.confidence)
         return Answer(tokens, ids, lambda: decoding.anchors, stats, doubt=unsure)
 
-    def _prompt_of(self, data: bytes, header: Header, prompt: Prompt | None) -> Prompt:
+    def _prompt_of(self, header: Header, prompt: Prompt | None) -> Prompt:
         """The prompt of a payload: the one given, or the one that it carries."""
         carried = header.extras.prompt
         found = carried if prompt is None else prompt
@@ -272,7 +272,7 @@ class EdgeRuntime:
             # A payload that cannot be used at all is refused for that, not for its prompt.
             if header.codec is not Codec.PREDICTIVE:
                 with suppress(PromptRequiredError):
-                    decode(data, Shared(self.bundle.contract, None, self.bundle.tokenizer))
+                    decode(header, Shared(self.bundle.contract, None, self.bundle.tokenizer))
             raise UsageError("the payload does not carry its prompt: give it with --prompt or --messages")
         if carried is not None and as_messages(carried) != as_messages(found):
             raise UsageError(
@@ -282,12 +282,12 @@ class EdgeRuntime:
         return found
 
     def _decoding(
-        self, data: bytes, header: Header, prompt: Prompt | None, stats: FillStats
+        self, header: Header, prompt: Prompt | None, stats: FillStats
     ) -> tuple[Decoding, list[int]]:
         """The decoding of a predictive payload, and the ids of its prompt."""
-        ids = self.prompt_ids(self._prompt_of(data, header, prompt))
+        ids = self.prompt_ids(self._prompt_of(header, prompt))
         predictor = self.predictive_model.predictor(ids, stats)
-        return Decoding(data, Shared(self.bundle.contract, predictor=predictor)), ids
+        return Decoding(header, Shared(self.bundle.contract, predictor=predictor)), ids
 
     def _continued(
         self,

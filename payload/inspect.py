@@ -74,7 +74,8 @@ def show(report: dict[str, Any], as_json: bool) -> None:
 
 
 def describe(data: bytes, shared: Shared | None) -> dict[str, Any]:
-    header, report = peek(data), {}
+    header = peek(data)
+    report: dict[str, Any] = {}
     readable = header.codec is Codec.COMPACT and header.base_ref is None
     if shared is not None and readable and (shared.prompt_ids is not None or not header.needs_prompt):
         anchors = decode(header, shared)

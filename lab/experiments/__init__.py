@@ -20,8 +20,6 @@ PAPER = "paper"
 ELSEWHERE = {
     "codec_bench": "lab.formats.codec_bench",
     "losses": "lab.drafting.experiment",
-    "number_formats": "lab.formats.number_formats",
-    "question_bytes": "lab.formats.question_bytes",
     "teaching": "lab.distil.experiment",
 }
 """The modules of experiments that are not in this folder."""

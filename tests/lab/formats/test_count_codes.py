@@ -6,17 +6,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from edge_runtime.runtime import EdgeRuntime
 from lab.formats import count_codes
-from payload.codecs import initial_counts
+from payload.codecs import initial_counts, question_counts
 from payload.codecs.adaptive_model import FORMAT_COUNTS
+from payload.codecs.question_counts import QUESTION_COUNTS
 from payload.codecs.rank_codes import BUCKETS, MODES
 from tests.shipped import TINY_BUNDLE
 
 
-@pytest.mark.skipif(not TINY_BUNDLE.exists(), reason="the shipped bundle is missing")
 def test_counts_have_the_form_of_the_formats_and_change_nothing() -> None:
     edge = EdgeRuntime.open(TINY_BUNDLE, threads=1)
     texts = list(count_codes.observed(edge, 4, seed=1))
@@ -33,6 +31,10 @@ def test_counts_have_the_form_of_the_formats_and_change_nothing() -> None:
 def test_the_module_is_what_the_program_writes() -> None:
     shipped = Path(initial_counts.__file__).read_text("utf-8")
     assert count_codes.answer_module(FORMAT_COUNTS, 400) == shipped
+    shipped = Path(question_counts.__file__).read_text("utf-8")
+    assert count_codes.question_module(QUESTION_COUNTS, question_counts.MADE_OF) == shipped
+    for field in fields(FORMAT_COUNTS):
+        assert _form(getattr(QUESTION_COUNTS, field.name)) == _form(getattr(FORMAT_COUNTS, field.name))
 
 
 def _form(table: Any) -> Any:

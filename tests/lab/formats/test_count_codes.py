@@ -9,8 +9,7 @@ from typing import Any
 from edge_runtime.runtime import EdgeRuntime
 from lab.formats import count_codes
 from payload.codecs import initial_counts, question_counts
-from payload.codecs.adaptive_model import FORMAT_COUNTS
-from payload.codecs.question_counts import QUESTION_COUNTS
+from payload.codecs.adaptive_model import FORMAT_COUNTS, QUESTION_COUNTS
 from payload.codecs.rank_codes import BUCKETS, MODES
 from tests.shipped import TINY_BUNDLE
 

@@ -20,12 +20,8 @@ if TYPE_CHECKING:
     from links.datagram import Datagram as Datagram
     from links.datagram import FrameCost as FrameCost
     from links.datagram import Link as Link
-    from links.datagram import LinkClock as LinkClock
-    from links.datagram import Traffic as Traffic
     from links.duty import Duty as Duty
     from links.kinds import open_link as open_link
-    from links.kinds.emulated import EmulatedLink as EmulatedLink
-    from links.kinds.emulated import Emulation as Emulation
     from links.profiles import LINK_PROFILES as LINK_PROFILES
     from links.profiles import LinkProfile as LinkProfile
     from links.profiles import Tariff as Tariff

@@ -1,7 +1,7 @@
 """Kinds of links: largest frames, airtime, delays, duties and tariffs of each, with their sources.
 
-Responsible for the figures, the one table of them. Not responsible for their effect in time (see `emulated`),
-for counting against a duty (see `duty`) or for sending (see `datagram`).
+Responsible for the figures, the one table of them. Not responsible for counting against a
+duty (see `duty`) or for sending (see `datagram`).
 
 Money and airtime are for planning: prices change and differ by contract, and an address may state another
 (see `address`).

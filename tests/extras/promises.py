@@ -89,7 +89,7 @@ EXTRAS: dict[str, Extra] = {
             Command(f"edge_runtime.doctor {BUNDLE}"),
             Command(f"edge_runtime.bench {BUNDLE} --repeat 1 --length 16"),
             Command("payload inspect edge.bin"),
-            Command("links --json"),
+            Command("links"),
             Command("links.seal one", writes="one.device.seal"),
             Command(f'links.ask --link udp:127.0.0.1:9 --timeout 1 "{PROMPT}"'),
             Command("links.gateway --help"),

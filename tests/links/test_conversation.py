@@ -17,7 +17,7 @@ from edge_runtime.errors import CloudUnavailableError
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.session import EdgeSession
 from edge_runtime.text.chat import Message, Prompt, as_messages
-from links import Emulation, LinkProfile
+from links import LinkProfile
 from links.asking import LinkCloud
 from links.exchange import QuestionExchange, RetryBudget
 from links.frames import Question
@@ -29,13 +29,13 @@ from links.frames.conversation import (
     messages_of,
     shorter,
 )
-from links.gateway.emulated import emulated_gateway
 from links.kinds.udp import UdpLink
 from links.profiles import Tariff, at_rate
 from links.quota import Quota
 from payload import AnchorSet, Shared, encode
 from tests.edge_runtime.test_modes import ANCHORS, long_answered, read
 from tests.edge_runtime.test_session import BUNDLE, SHORT, runtime
+from tests.links.emulation import Emulation, emulated_gateway
 
 WIDE = LinkProfile("wide", 400, 200, at_rate(8000), (0.05, 0.2))
 NUMBERS = " ".join(str(number**3) for number in range(30))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from edge_runtime.errors import LinkError
 from links.datagram import Datagram
 from links.duty import HOUR, Duty
-from links.kinds.emulated import HELD, Emulation
 from links.profiles import LINK_PROFILES, LinkProfile, at_rate
+from tests.links.emulation import HELD, Emulation
 
 SBD = LINK_PROFILES["sbd"]
 SLOW = LinkProfile("slow", 100, 60, at_rate(800), (1.0, 2.0))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from links import LINK_PROFILES, Duty, Emulation, LinkProfile
+from links import LINK_PROFILES, Duty, LinkProfile
 from links.datagram import Datagram
 from links.exchange import MAX_CHALLENGES, QuestionExchange, RetryBudget
 from links.frames import (
@@ -28,6 +28,7 @@ from links.frames import (
 from links.frames.reply import decode_reply
 from payload import AnchorSet, Base, Contract, Shared, decode, encode
 from payload.errors import FingerprintError
+from tests.links.emulation import Emulation
 
 CONTRACT = Contract(500, "0" * 64, {"<|endoftext|>": 500, "<|im_start|>": 501, "<|im_end|>": 502}, "1" * 64)
 PROMPT = [3, 1, 4, 1, 5]

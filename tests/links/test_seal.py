@@ -18,9 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import LinkError, UsageError
-from links import LINK_PROFILES, Datagram, Emulation
+from links import LINK_PROFILES, Datagram
 from links.exchange import QuestionExchange, RetryBudget
 from links.seal import SEAL_BYTES, WINDOW, Seal, SealedLink, main, make_pair, nearest
+from tests.links.emulation import Emulation
 from tests.links.test_exchange import ANSWER, ID, QUESTION, SETS, read
 
 try:

@@ -61,7 +61,7 @@ LEVELS: dict[str, str] = {
         bench doctor fill
         chat endpoint""",
     "links": """
-        airtime clock duty frames
+        airtime duty frames
         profiles quota
         address datagram
         kinds seal

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.client.client import ReceivedPayload
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError
-from links import LINK_PROFILES, Datagram, Duty, Emulation, LinkProfile
+from links import LINK_PROFILES, Datagram, Duty, LinkProfile
 from links.exchange import QuestionExchange, RetryBudget
 from links.frames import (
     MAX_PARTS,
@@ -25,11 +25,10 @@ from links.frames import (
     encode_reply,
 )
 from links.gateway.answering import GatewayLimits
-from links.gateway.emulated import emulated_gateway
 from links.gateway.refusals import refusal_of
-from links.kinds.emulated import EmulatedLink
 from payload import AnchorSet, Base, Contract, Shared, decode, encode
 from payload.errors import FingerprintError, MalformedPayloadError, OversizedPayloadError
+from tests.links.emulation import EmulatedLink, Emulation, emulated_gateway
 
 CONTRACT = Contract(500, "0" * 64, {"<|endoftext|>": 500, "<|im_start|>": 501, "<|im_end|>": 502}, "1" * 64)
 OTHER = Contract(500, "5" * 64, {"<|endoftext|>": 500, "<|im_start|>": 501, "<|im_end|>": 502}, "1" * 64)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from edge_runtime.errors import LinkError, UsageError
-from links import LINK_PROFILES, Datagram, Emulation, LinkProfile, Tariff
+from links import LINK_PROFILES, Datagram, LinkProfile, Tariff
 from links.datagram import Link
 from links.duty import DAY
 from links.exchange import QuestionExchange, RetryBudget
@@ -34,14 +34,13 @@ from links.frames.question import seal_question
 from links.frames.question_text import predictive_body
 from links.gateway.answering import Gateway, serve_link
 from links.gateway.cookies import LIFE_SECONDS, Cookies
-from links.gateway.emulated import emulated_gateway
 from links.gateway.limits import MAX_KEPT, Allowance, FailedFrames, Rate
-from links.kinds.emulated import EmulatedLink
 from links.kinds.udp import UdpLink
 from links.quota import Quota
 from links.seal import Seal, SealedLink, make_pair
 from payload import AnchorSet, Base, Contract, Shared
 from payload.errors import FingerprintError
+from tests.links.emulation import EmulatedLink, Emulation, emulated_gateway
 from tests.links.gateway.test_answering import FakeSource
 from tests.payload.fake_predictor import HashPredictor
 from tests.vectors.toy_vocabulary import ToyTokens, contract

@@ -13,18 +13,55 @@ for them.
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import count
 
 from edge_runtime.errors import LinkError
-from links.clock import EventClock
 from links.datagram import Datagram, Link
+from links.exchange import LEAST_WAIT
+from links.gateway.answering import Gateway, GatewayLimits
+from links.gateway.service import AnchorSource
 from links.profiles import LinkProfile
+from links.seal import Seal, SealedLink
+from payload import Shared
 
 GATEWAY = "gateway"
 HELD = 3.0
 """A frame that is reordered takes so much longer than the longest one that is not."""
+
+
+class EventClock:
+    """Events by time, those of one time in the order in which they were set. now: seconds from the start."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+
+    def after(self, seconds: float, event: Callable[[], None]) -> None:
+        """Call `event` this many seconds from now, 0 or more."""
+        heapq.heappush(self._events, (self.now + seconds, next(self._order), event))
+
+    def run(self, until: float) -> None:
+        """Run the events up to this time; the clock then stands at the last of them."""
+        while self._events and self._events[0][0] <= until:
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+
+    def wait(self, seconds: float, done: Callable[[], bool]) -> bool:
+        """Run events until `done`, at most for so many seconds, which then have passed; returns `done()`."""
+        until = self.now + seconds
+        while not done():
+            if not self._events or self._events[0][0] > until:
+                self.now = max(self.now, until)
+                return done()
+            when, _, event = heapq.heappop(self._events)
+            self.now = max(self.now, when)
+            event()
+        return True
 
 
 class Emulation:
@@ -159,3 +196,41 @@ class EmulatedLink(Link):
 
     def close(self) -> None:
         self._closed = True
+
+
+def emulated_gateway(
+    emulation: Emulation,
+    context: Shared,
+    source: AnchorSource,
+    seconds: float = 1.0,
+    limits: GatewayLimits | None = None,
+    seals: Sequence[Seal] = (),
+    predictive: bool | None = None,
+) -> Gateway:
+    """A gateway on an emulated link, in its time. seconds: that the service takes for an answer. seals: those
+    of its devices, where frames are sealed. predictive: as of `Gateway`.
+    """
+    clock = emulation.clock
+    sealed = SealedLink(emulation.gateway, seals) if seals else None
+
+    def start(job: Callable[[], None]) -> None:
+        def finish() -> None:
+            job()
+            wake()
+
+        clock.after(seconds, finish)
+
+    def wake() -> None:
+        wait = gateway.poll()
+        if wait is not None:
+            clock.after(max(wait, LEAST_WAIT), wake)
+
+    def arrived(datagram: Datagram) -> None:
+        found = sealed.opened(datagram) if sealed else datagram
+        if found is not None:
+            gateway.receive(found)
+            wake()
+
+    gateway = Gateway(sealed or emulation.gateway, context, source, start, limits, predictive=predictive)
+    emulation.gateway.listen(arrived)
+    return gateway

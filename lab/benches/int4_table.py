@@ -22,7 +22,6 @@ from functools import cached_property, partial
 from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,6 @@ from edge_runtime.bench.measure import DECODED, Bench, Trial, repetitions
 from edge_runtime.bundle.bundle import ModelShape
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.ort_engine import OrtEngine
-from edge_runtime.engine.ort_session import session_options
 from edge_runtime.system import resident_memory
 from lab.benches.int4_formats import REFERENCE, KeptBlocks, contributions, dequantized, formats
 from lab.benches.write_gguf import write_gguf
@@ -284,30 +282,6 @@ def _resident(model: Path, folder: Path, threads: int, name: str) -> dict[str, i
     return {kind: size - before[kind] for kind, size in resident_memory().items()}
 
 
-def profile(table: FormatTable, name: str, tokens: int = 64) -> dict[str, float]:
-    """Milliseconds a token by operator, as ONNX Runtime's profiler counts them; the head by itself."""
-    with TemporaryDirectory() as folder:
-        options = session_options(table.threads)
-        options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "profile")
-        engine = OrtEngine(table.graph(name), table.shape, context=CONTEXT, options=options)
-        for _ in range(tokens):
-            engine.append([0], [0])
-        del engine  # the profile is written when the session goes
-        (path,) = Path(folder).glob("profile*.json")
-        events = json.loads(path.read_text(encoding="utf-8"))
-    result: dict[str, float] = {}
-    for event in events:
-        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-            args = event["args"]
-            head = args["op_name"].startswith("MatMul") and f"{table.shape.vocab_size}]" in str(
-                args.get("output_type_shape")
-            )
-            kind = "head" if head else args["op_name"]
-            result[kind] = result.get(kind, 0) + event["dur"] / 1e3 / tokens
-    return dict(sorted(result.items(), key=lambda item: -item[1]))
-
-
 def keep(table: FormatTable, name: str, title: str, rows: Sequence[Row]) -> None:
     """Prints a table, and writes it beside those that the folder has already."""
     found = Table.of(name, title, rows)
@@ -343,7 +317,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="time the rows instead: elapsed time, or with --threads 1 the processor's",
     )
     parser.add_argument("--memory", action="store_true", help="what the rows take in memory instead")
-    parser.add_argument("--operators", action="store_true", help="time by operator instead (not llama.cpp's)")
     parser.add_argument("--repeat", type=int, default=7, help="repetitions of the timing (default: 7)")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args(argv)
@@ -356,12 +329,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             names = [name.strip() for name in args.rows.split(";")]
         if unknown := [name for name in names if name not in known]:
             raise OptionError(f"--rows: expected some of {'; '.join(known)}, found {unknown[0]!r}.")
-        if args.operators:
-            print("| format | operator | ms a token |\n|---|---|---|")
-            for name in names:
-                for kind, milliseconds in profile(table, name).items():
-                    print(f"| {name} | {kind} | {milliseconds:.2f} |", flush=True)
-            return
         if args.speed:
             clock = time.process_time if args.threads == 1 else time.perf_counter
             keep(table, "speed", "Milliseconds", speed(table, names, args.repeat, clock))

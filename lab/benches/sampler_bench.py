@@ -20,9 +20,8 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.model.checkpoint import build_net, find_checkpoint, load_model
+from cloud_anchor.model.checkpoint import find_checkpoint, load_model
 from cloud_anchor.model.dream import DreamModel
-from cloud_anchor.model.families import DREAM_7B, FAMILIES, Shape
 from cloud_anchor.model.prompt_form import prompt_form
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.sampler import denoise
@@ -40,13 +39,7 @@ EPILOG = """examples:
   # whole answers to held-out questions: no step is spent behind an answer's end
   python -m lab.benches.sampler_bench --model tiny --held-out --steps 128 \\
       --stop complete --batch 8 --prompts 32
-
-  # Dream-7B's shape with random weights, on a GPU
-  python -m lab.benches.sampler_bench --random-7b --canvas 256 --batch 1 8 32 128
 """
-
-QWEN_HALF_B = Shape(151_936, 896, 4864, 24, 14, 2, 32_768, 1e-6, 1e6, True)
-"""Qwen2.5-0.5B."""
 
 T = TypeVar("T")
 
@@ -156,12 +149,11 @@ def compare(
     repeats: int,
     *,
     with_plain: bool = True,
-    compiled: bool = False,
     stop: str | None = None,
 ) -> list[BenchRow]:
     """The plain sampler on every prompt, then this one in batches; the best time of `repeats`.
 
-    stop: also with this stop rule. compiled: at last also with the model compiled, which it then stays.
+    stop: also with this stop rule.
     """
     work = Work.of(model, prompts, config.canvas)
     expected: list[list[list[int]]] | None = None
@@ -187,12 +179,6 @@ def compare(
     timed("batched", config)
     if stop:
         timed(f"stop {stop}", replace(config, stop=stop))
-    if compiled:
-        model.body = torch.compile(model.body, dynamic=True)
-        denoise(model, prompts, config, max(batches))
-        timed("compiled", config)
-        if stop:
-            timed("compiled, stop", replace(config, stop=stop))
     return rows
 
 
@@ -270,22 +256,6 @@ def random_prompts(model: DreamModel, count: int, canvas: int, highest: int) -> 
     return [torch.randint(0, highest, (n,), generator=generator).tolist() for n in lengths]
 
 
-def random_model(shape: Shape, device: str | None = None) -> DreamModel:
-    """A model of Dream's architecture with random weights: bfloat16 on CUDA, else float32."""
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    kind = torch.float32 if place.type == "cpu" else torch.bfloat16
-    net = build_net(shape, place, kind)
-    generator = torch.Generator(place).manual_seed(0)
-    state = {
-        name: torch.empty(value.shape, device=place, dtype=kind).normal_(0, 0.02, generator=generator)
-        for name, value in net.named_parameters()
-    }
-    net.load_state_dict(state, strict=False, assign=True)
-    net.requires_grad_(False)
-    end, mask = shape.vocab_size - 421, shape.vocab_size - 398  # as in Dream-7B: 151643 and 151666 of 152064
-    return DreamModel(net, FAMILIES["Dream"], mask, frozenset({end}), "random weights")
-
-
 def held_out_prompts(source: str, model: DreamModel, data: list[str], count: int) -> list[list[int]]:
     """Questions that the model of this name was not trained on, as it is asked them."""
     form = prompt_form(model, find_checkpoint(source), None)
@@ -295,7 +265,6 @@ def held_out_prompts(source: str, model: DreamModel, data: list[str], count: int
 @dataclass(frozen=True)
 class SamplerOptions:
     model: str = option("tiny", "tiny, testbed, a folder, or a hub name")
-    random_7b: bool = option(False, "Dream-7B's shape with random weights instead")
     batch: tuple[int, ...] = option((1, 8, 32), "sizes of batches")
     prompts: int | None = option(None, "prompts timed (default: the largest batch)", kind=int)
     canvas: int = option(128, "response positions")
@@ -306,7 +275,6 @@ class SamplerOptions:
     stop: str | None = option(None, "also with this stop rule", choices=sorted(STOPS))
     held_out: bool = option(False, "held-out questions (--data) as prompts, not random ids: answers that end")
     data: tuple[str, ...] = option((), "their sources (default: the model's own)", metavar="SOURCE")
-    compile: bool = option(False, "also with torch.compile")
     device: str | None = option(None, "cuda, cpu")
     threads: int | None = option(None, "CPU threads; with 1, processor time is measured", kind=int)
     json: bool = option(False, "print one JSON object")
@@ -339,7 +307,7 @@ def run(options: SamplerOptions) -> None:
         top_p=0.95,
     )
     device, count = options.device, options.prompts or max(options.batch)
-    model = random_model(DREAM_7B, device) if options.random_7b else load_model(options.model, device=device)
+    model = load_model(options.model, device=device)
     if not isinstance(model, DreamModel):
         found = f"found {options.model}, which writes in blocks"
         raise RequestError(f"--model: expected a model that predicts the whole canvas, {found}")
@@ -355,7 +323,6 @@ def run(options: SamplerOptions) -> None:
         options.batch,
         options.repeat,
         with_plain=not options.no_plain,
-        compiled=options.compile,
         stop=options.stop,
     )
     if options.json:

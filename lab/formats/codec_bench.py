@@ -14,14 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import zstandard
 
 from cloud_anchor.errors import CloudError, RequestError
 from common.cli import option
 from lab.experiment import About, Experiment, Models, Records, Setup
-from lab.plots import Picture, png
 from lab.published.published_runs import (
     CANVAS,
     DEFAULT_TOKENIZER,
@@ -214,28 +212,6 @@ def _facts(records: Records, early: Sequence[Record]) -> Row:
     return facts
 
 
-def plots(records: Records, about: About) -> Iterator[Picture]:
-    """Mean bytes by fraction, one line per codec, and the full text's compressors as levels."""
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        rows = sizes_table(records).rows
-        for name in CODECS:
-            line = [row[name] for row in rows]
-            axes.plot(
-                [float(str(row["fraction"])) for row in rows], line, marker="o", markersize=3, label=name
-            )
-        for name, level in text_table(records).rows[0].items():
-            if name != "raw":
-                axes.axhline(level, linewidth=0.8, linestyle=":", color="grey")
-                axes.annotate(f"{name} of the full text", (0.62, level), fontsize=7, va="bottom")
-        axes.set(xlabel="fraction of the diffusion steps", ylabel="mean bytes per payload", ylim=(0, None))
-        axes.set_title(f"{len(records)} runs")
-        axes.legend(fontsize=8)
-
-    yield Picture("codecs", "Bytes by codec", png(draw, (7, 4.5), dpi=150))
-
-
 def runs(setup: Setup) -> list[Trace]:
     if setup.own.traces is None:
         raise RequestError("--traces: expected a file of runs, found none")
@@ -259,7 +235,6 @@ EXPERIMENT = Experiment(
     "Bytes per codec on published runs",
     measure,
     tables,
-    plots=plots,
     options=CodecOptions,
     items=runs,
     models=Models.NONE,

@@ -42,15 +42,6 @@ def test_the_speed_of_some_rows(folder: Path, tmp_path: Path, capsys: pytest.Cap
     assert float(rows[0]["token at 512"].split()[0]) > 0
 
 
-def test_the_profile_names_the_operators(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(folder), str(tmp_path), "--operators", "--rows", "symmetric 32", "--threads", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()[2:]
-    times = {line.split("|")[2].strip(): float(line.split("|")[3]) for line in lines}
-    assert {"head", "MatMulNBits", "GroupQueryAttention"} <= times.keys()
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

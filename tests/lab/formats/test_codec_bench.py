@@ -52,4 +52,3 @@ def test_bench_reports(traces: object, qwen: TraceTokenizer, tmp_path: Path) -> 
     assert {row["codec"] for row in tables["spread"]["rows"]} == names
     assert {"raw", "gzip", "zstd"} <= tables["text"]["rows"][0].keys()
     assert tables["facts"]["rows"][0]["at 10%"] == 2
-    assert (out / "codecs.png").read_bytes().startswith(b"\x89PNG")

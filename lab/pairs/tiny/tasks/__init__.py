@@ -7,12 +7,10 @@ has the same form, but every fact and every result in it is random, consistently
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterator
 
 from lab.pairs.problem import Draw, Problem
 from lab.pairs.tiny.tasks import arithmetic, choice, code, description
-from lab.pairs.tiny.world import NO_TOWNS, TOWNS
 
 FAMILIES: dict[str, Draw] = {
     "arithmetic": arithmetic.draw,
@@ -43,12 +41,3 @@ def held_out_problems(count: int, seed: int = 0) -> list[Problem]:
         seen.add(problem.prompt)
         chosen.append(problem)
     return chosen
-
-
-def known_and_unknown(count: int, seed: int = 0) -> tuple[list[str], list[str]]:
-    """Prompts of `count` held-out descriptions, and the same of towns that are not in the world."""
-    stream, known = problems("description", seed, held_out=True), dict[str, None]()
-    while len(known) < count:
-        known[next(stream).prompt] = None
-    rng, name = random.Random(f"unknown/{seed}"), re.compile(r"\b(" + "|".join(TOWNS) + r")\b")
-    return list(known), [name.sub(lambda _: rng.choice(NO_TOWNS), prompt) for prompt in known]

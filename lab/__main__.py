@@ -24,7 +24,6 @@ with required("lab", "experiments"):
 EPILOG = """examples:
   python -m lab run paper --model tiny -o results/              # every table and figure of the paper
   python -m lab run fill ablation --prompts 20 --seed 1 -o results-seed1/
-  python -m lab run paper --protocol paper --prompts 5 -o results-paper/   # 5 prompts per source
   python -m lab run passes --fractions 0.1 0.25 -o results/passes
   python -m lab run paper --model Dream-org/Dream-v0-Instruct-7B \\
       --edge bundles/qwen2.5-0.5b bundles/qwen2.5-1.5b \\

@@ -20,9 +20,6 @@ from common.cli import option
 FIXTURE = "tiny"
 """The pair that is measured unless another is named."""
 
-OWN, PAPER = "suite", "paper"
-"""Protocols: which prompts the paper's experiments measure."""
-
 
 @dataclass(frozen=True)
 class NoOptions:
@@ -63,13 +60,6 @@ class Options:
         metavar="SOURCE",
     )
     prompts: int | None = option(None, "how many questions", kind=int, metavar="N")
-    protocol: str = option(
-        OWN,
-        "which prompts each of the paper's experiments measures: the laboratory's own, or the paper's "
-        "nested sets of 310 (commit curves), 190 (fills) and 50 (ablation), and its 128 steps; --prompts is "
-        "then for each source",
-        choices=(OWN, PAPER),
-    )
     seed: int = option(0, "of the choice of prompts, the sampler and the controls")
     canvas: int | None = option(None, "response positions (default: the model's, or 256)", kind=int)
     total_steps: int | None = option(None, "steps of a full run (default: the model's, or 128)", kind=int)

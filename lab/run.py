@@ -14,8 +14,7 @@ from typing import Any
 from common.progress import Bars
 from lab.experiment import RUNS, About, Experiment, Models, Setup, about_item
 from lab.loading import fingerprint
-from lab.options import PAPER, Options
-from lab.protocol import PAPER_STEPS, Limits, protocol
+from lab.options import Options
 from lab.questions.items import Item
 from lab.report import Report, build, write
 from lab.store import Store
@@ -25,26 +24,19 @@ def run(experiments: Sequence[Experiment], options: Options, own: Any) -> Report
     """Measures one experiment, or some of the paper's, and writes the results folder."""
     first = experiments[0]
     options = replace(options, **{k: v for k, v in first.defaults.items() if not getattr(options, k)})
-    if options.protocol == PAPER and first.paper:
-        options = replace(options, total_steps=options.total_steps or PAPER_STEPS)
     setup = Setup(options, own, max((each.models for each in experiments), key=lambda models: models.value))
-    limits: Limits = {each.name: each.limit for each in experiments}
-    if first.paper:
-        chosen_ = (options.protocol, options.sources, options.prompts, options.seed)
-        items, limits = protocol(*chosen_, experiments)
-    else:
-        items = first.items(setup)
+    items = first.items(setup)
     settings = settings_of(setup, first, items)
     setup.store = store = Store(options.output, settings)
     skipped = {}
     if setup.models is not Models.NONE:
         skipped = {each.name: why for each in experiments if (why := each.needs(setup.lab)) is not None}
     chosen = [each for each in experiments if each.name not in skipped]
-    track(len(items), measure(setup, chosen, items, limits))
+    track(len(items), measure(setup, chosen, items))
     records = {}
-    for name in (RUNS, *limits):
+    for name, limit in {RUNS: None, **{each.name: each.limit for each in experiments}}.items():
         # An earlier run into this folder may have had another subset.
-        ids = {about_item(item)["id"] for item in items[: limits.get(name)]}
+        ids = {about_item(item)["id"] for item in items[:limit]}
         records[name] = [record for id_, record in store.records(name).items() if id_ in ids]
     about = About(own=own) if setup.models is Models.NONE else About.of(setup.lab, options, own)
     report = build(experiments, about, settings, records, skipped)
@@ -59,8 +51,6 @@ def settings_of(setup: Setup, experiment: Experiment, items: Sequence[Any]) -> d
         found["data"] = options.sources
     elif options.prompts:  # a cell is measured over all of them
         found |= {"data": options.sources, "prompts": options.prompts}
-    if experiment.paper:
-        found["protocol"] = options.protocol
     found["seed"] = options.seed
     if setup.models is not Models.NONE:
         base = setup.lab.base
@@ -73,9 +63,7 @@ def settings_of(setup: Setup, experiment: Experiment, items: Sequence[Any]) -> d
     return found | own
 
 
-def measure(
-    setup: Setup, experiments: Sequence[Experiment], items: Sequence[Any], limits: Limits
-) -> Iterator[Any]:
+def measure(setup: Setup, experiments: Sequence[Experiment], items: Sequence[Any]) -> Iterator[Any]:
     """Measures what has no record yet; yields each item when it is finished.
 
     The paper's experiments are measured item by item, for they share an item's fills.
@@ -84,11 +72,11 @@ def measure(
     together = max((each.together for each in experiments), default=1)
 
     def left(each: Experiment, part: Sequence[tuple[int, Any]]) -> list[Any]:
-        most, done = limits[each.name], store.records(each.name)
+        done = store.records(each.name)
         return [
             item
             for index, item in part
-            if (most is None or index < most)
+            if (each.limit is None or index < each.limit)
             and each.wanted(item)
             and about_item(item)["id"] not in done
             and "error" not in store.records(RUNS).get(about_item(item)["id"], {})

@@ -77,14 +77,6 @@ def load_items(sources: list[str], count: int, seed: int) -> list[Item]:
     return items
 
 
-def item_pool(source: str, most: int, seed: int) -> list[Item]:
-    """All items of a source in the order of a seed; of one that is generated at most `most`.
-
-    Raises RequestError.
-    """
-    return list(_stream(source, most, seed))
-
-
 def _stream(source: str, count: int, seed: int) -> Iterator[Item]:
     world, _, kind = source.partition(":")
     if source in _WORLDS:

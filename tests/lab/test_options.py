@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cloud_anchor.errors import RequestError
-from lab import __main__, experiment, protocol
+from lab import __main__, experiment
 from lab import options as asking
 from lab.benches import sampler_bench
 from lab.questions.items import Item
@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, int]]:
         calls.append((sources, count, seed))
         raise RequestError("asked")
 
-    for module in (experiment, protocol, sampler_bench):
+    for module in (experiment, sampler_bench):
         monkeypatch.setattr(module, "load_items", note)
     return calls
 

@@ -118,6 +118,8 @@ def test_every_phase_writes_one_line_per_item_and_its_tables(results: Path) -> N
     )
     full = [row for row in tables["tables"]["fill-confidence"]["rows"] if row["condition"] == "full run"]
     assert full[0]["F1"]["mean"] == 1
+    sent = tables["tables"]["bytes"]["rows"][1]
+    assert sent["plain pairs"]["mean"] == 3 * sent["tokens"]["mean"]  # a byte of position, two of id
 
 
 def test_edge_models_of_several_sizes_are_compared_in_one_precision(
@@ -143,21 +145,6 @@ def test_word_problems_are_planned_again_for_fewer_steps(results: Path) -> None:
         assert [row["step"] for row in rows] == plans(10)
         assert rows[-1]["f1"] == 1, "the full run itself"
     assert plans(128) == [8, 13, 16, 24, 32, 48, 64, 96, 128]
-
-
-def test_the_papers_sets_are_measured_phase_by_phase(arguments: list[str], tmp_path: Path) -> None:
-    """One easy prompt and one hard one: only the commit curves have the easy one."""
-    data = tmp_path / "gsm8k.jsonl"
-    rows = [{"question": "How many?", "answer": "<<1+1=2>>" * steps + "\n#### 2"} for steps in (1, 6)]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    at = arguments.index("--data") + 1
-    wanted = [*arguments[:at], f"gsm8k={data}", *arguments[at + 1 :], "--protocol", "paper"]
-    assert main(["run", "commits", "bytes", *wanted, "-o", str(tmp_path / "results")]) == 0
-    tables = json.loads((tmp_path / "results" / "tables.json").read_text())
-    assert tables["measured"] == {"commits": 2, "bytes": 1}
-    assert tables["settings"]["protocol"] == "paper"
-    sent = tables["tables"]["bytes"]["rows"][1]
-    assert sent["plain pairs"]["mean"] == 3 * sent["tokens"]["mean"]  # a byte of position, two of id
 
 
 def test_drafts_of_the_diffusion_model_leave_the_targets_text(results: Path) -> None:

@@ -44,7 +44,6 @@ class AnchorRequest:
     chain: bool = False
     codec: str | None = None
     confidence: bool = False
-    model: str | None = None
     contract: str | None = None
     deadline: float | None = None
     self_contained: bool = False

@@ -250,10 +250,7 @@ class LocalBackend:
 
 
 def check_identity(request: AnchorRequest, info: ServiceInfo) -> None:
-    """Raises ServiceError where the request is for another model (404) or another contract (409)."""
-    if request.model is not None and request.model != info.model:
-        remedy = "Leave the model out, or ask the service that has it."
-        raise ServiceError(404, "unknown_model", f"model {info.model}", repr(request.model), remedy)
+    """Raises ServiceError (409) where the request is for another contract."""
     if request.contract is not None and request.contract != info.identity:
         expected = f"a device with contract {info.identity}"
         remedy = "Use the model bundle of this service's contract."

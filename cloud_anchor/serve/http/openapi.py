@@ -21,7 +21,7 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     texts = {
         400: "Not JSON.",
         401: "No key, or an unknown one.",
-        404: "Another model or file than those served.",
+        404: "Another file than those served.",
         408: "The body came too slowly.",
         409: "Another contract than the service's.",
         413: "A body or a prompt that is too long.",
@@ -35,7 +35,7 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": ErrorAnswer, "description": texts[status]} for status in statuses}
 
 
-PAYLOAD_ERRORS = (400, 401, 404, 408, 409, 413, 415, 422, 500, 502, 503, 504)
+PAYLOAD_ERRORS = (400, 401, 408, 409, 413, 415, 422, 500, 502, 503, 504)
 COMMON_ERRORS = (408, 413, 500)
 KEY = HTTPBearer(auto_error=False, description="An API key, where the service has any.")
 

@@ -68,7 +68,7 @@ def _config(shares: str) -> ConfigDict:
     return ConfigDict(json_schema_extra={"oneOf": either, "not": excluded})
 
 
-_AS_THEY_ARE = "steps select max_bytes codec model contract deadline".split()
+_AS_THEY_ARE = "steps select max_bytes codec contract deadline".split()
 """Fields of the bodies that requests have as well."""
 
 
@@ -92,7 +92,6 @@ class _PromptFields(_StrictModel):
     confidence: bool | None = _optional(
         description="Carry how sure the diffusion model is of each anchor (2 bits), for the device's doubt."
     )
-    model: str | None = _optional(description="Refused where the service has another one.")
     contract: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = _optional(
         description="Identity of the device's contract: refused where it differs."
     )

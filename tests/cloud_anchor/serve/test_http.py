@@ -229,7 +229,6 @@ REFUSALS = [
     ({"prompt": "x", "deadline": 0}, 422, "invalid_request"),
     ({"prompt": "x", "deadline": 1e9}, 422, "invalid_request"),
     ({"prompt": "x", "colour": "red"}, 422, "invalid_request"),
-    ({"prompt": "x", "model": "another"}, 404, "unknown_model"),
     ({"prompt": "x", "contract": "0" * 64}, 409, "contract_mismatch"),
     ({"prompt": LONG}, 413, "prompt_too_long"),
     ({"prompt": "x" * 5000}, 413, "body_too_large"),

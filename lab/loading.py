@@ -6,37 +6,34 @@ Responsible for names, folders and compatible vocabularies. Not responsible for 
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import find_checkpoint
 from cloud_anchor.model.prompt_form import tokenizer_data
 from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.shipped import PAIRS, shipped_checkpoint
-from edge_runtime.bundle.bundle import MANIFEST, Bundle, bundle_folder
+from cloud_anchor.shipped import PAIRS
+from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.bundle.manifest import ModelShape
 from edge_runtime.runtime import EdgeRuntime
 from lab.autoregressive import Autoregressive
 from lab.case import Edge, Lab
 from lab.options import Options
-from lab.pairs.row_weights import in_rows, restore_checkpoint
 from lab.pairs.testbed.recipe import CAUSAL_NAME
 from payload import Contract
 from payload.errors import ContractMismatchError
 
 
 def open_lab(options: Options, teachers: bool = True) -> Lab:
-    """Loads the models; checkpoints of edge models are converted into the folder of the results.
+    """Loads the models.
 
     teachers: also the autoregressive model, the Thinker. Raises CloudError, EdgeError or
     ContractMismatchError.
     """
-    places = [_bundle(name, options.output / "bundles") for name in options.edges]
+    places = [find_bundles("", model=name)[0] for name in options.edges]
     variant = options.variant or _common_variant(places)
     edges = []
     for place in places:
@@ -89,40 +86,6 @@ def _common_variant(places: Sequence[Path]) -> str | None:
     return common
 
 
-def _bundle(name: str, bundles: Path) -> Path:
-    """The bundle of an edge model, converted first where only a checkpoint is there."""
-    path = bundle_folder(name)
-    if (path / MANIFEST).is_file():
-        return path
-    for checkpoint in (Path(name), shipped_checkpoint(name)):
-        if checkpoint and (checkpoint / "config.json").is_file():
-            return _converted(checkpoint, bundles / checkpoint.name)
-    if name.count("/") == 1 and not Path(name).exists():  # as in Qwen/Qwen2.5-0.5B-Instruct
-        out = bundles / Path(name).name
-        return out if (out / MANIFEST).is_file() else _converted(find_checkpoint(name), out)
-    return find_bundles("", model=name)[0]
-
-
-def _converted(checkpoint: Path, out: Path) -> Path:
-    """A bundle of the checkpoint in fp32, so that quantisation plays no part in a comparison of sizes."""
-    from convert.conversion import convert
-    from convert.errors import ConvertError
-
-    if not (out / MANIFEST).is_file():
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory() as place:
-            source = checkpoint
-            if in_rows(checkpoint):
-                source = Path(place) / checkpoint.name
-                shutil.copytree(checkpoint, source)
-                restore_checkpoint(source)
-            try:
-                convert(source, out, variants=("fp32",))
-            except ConvertError as error:
-                raise CheckpointError(f"{checkpoint}: {error}") from error
-    return out
-
-
 def parameters(shape: ModelShape) -> int:
     """Parameters of a Qwen2 of this shape, with the embedding counted once."""
     hidden, head = shape.hidden_size, shape.head_dim
@@ -157,20 +120,11 @@ def _same_vocabulary(folder: Path, contract: Contract) -> None:
 
 
 def fingerprint(lab: Lab, options: Options) -> dict[str, str]:
-    """Short sums of the files behind each model, so that a run does not go on with other weights."""
-    found = {"model": _sum(sorted(find_checkpoint(options.model).glob("*.safetensors")))}
-    for edge in lab.edges:
-        found[edge.name] = _sum([edge.runtime.bundle.path / MANIFEST])
-    place = _thinker_folder(options, lab.edges)
-    if place is not None:
-        found["thinker"] = _sum(sorted(place.glob("*.safetensors")))
-    return found
-
-
-def _sum(files: Sequence[Path]) -> str:
-    """Of name, size and first MiB: enough to tell weights apart, and quick for files of gigabytes."""
-    digest = hashlib.sha256()
-    for file in files:
+    """What tells the weights of each model apart, so that a run does not go on with others."""
+    digest = hashlib.sha256(lab.thinker.name.encode() if lab.thinker else b"")
+    for file in sorted(find_checkpoint(options.model).glob("*.safetensors")):
         with file.open("rb") as stream:
             digest.update(f"{file.name} {file.stat().st_size}".encode() + stream.read(1 << 20))
-    return digest.hexdigest()[:16]
+    bundles = {edge.name: edge.runtime.bundle for edge in lab.edges}
+    edges = {name: of.manifest.fingerprint(of.variant_name).hex() for name, of in bundles.items()}
+    return {"model": digest.hexdigest()[:16], **edges}

@@ -42,8 +42,7 @@ class Options:
     model: str = option(FIXTURE, f"diffusion model: {', '.join(PAIRS)}, a folder, a hub name")
     edge: tuple[str, ...] = option(
         (),
-        "edge models, the main one first: names or folders of bundles, or checkpoints, which are converted "
-        "(default: the shipped pair's)",
+        "edge models, the main one first: names or folders of bundles (default: the shipped pair's)",
         metavar="MODEL",
     )
     thinker: str | None = option(

@@ -19,8 +19,7 @@ import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from convert.check.prompts import DEFAULT_PROMPTS
 from convert.check.reference import Reference, make_reference
 from convert.check.verify import Figures, Thresholds, compare
 from convert.errors import ConvertError, OptionError, ResourceError
-from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, GraphJob, offered
+from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, offered
 from convert.graph.calibration_texts import conversation_ids, text_pieces
 from convert.preflight import estimate
 from convert.source.checkpoint import CheckpointShape
@@ -56,9 +55,6 @@ from edge_runtime.doctor import greedy_answer
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
 
-FORMAT = 1
-"""Part of every stage's key: increase it when the same input gives another output."""
-
 DEFAULT_CONTEXT = 2048
 DEFAULT_VARIANTS = {BUILDER: ("fp32", "int8"), OPTIMUM: ("fp32",)}
 """By exporter."""
@@ -66,32 +62,6 @@ JINJA = "chat_template.jinja"
 ANSWER_TOKENS = 64
 MIN_POSITIONS = 256
 PROBE_TOKENS = 16
-_TOOLS = ("torch", "transformers", "tokenizers", "onnx", "onnxruntime", "numpy")
-
-
-@dataclass(frozen=True)
-class ConversionRequest:
-    """Options of a conversion.
-
-    variants:   names of `convert.variants.RECIPES`.
-    context:    most tokens the bundle serves, prompt and answer together; None for 2048 or the model's own
-                context, whichever is less.
-    prompts:    questions for verification; None for the built-in ones.
-    thresholds: bounds of the figures by variant, instead of the variant's own.
-    threads:    for PyTorch and ONNX Runtime; None for their defaults.
-    exporter:   name of `convert.exporters.EXPORTERS`.
-    calibration: text for a variant that is calibrated; None for the built-in conversations.
-    chat_template: in Jinja, in place of the checkpoint's own.
-    """
-
-    variants: tuple[str, ...]
-    context: int | None = None
-    prompts: tuple[str, ...] | None = None
-    thresholds: Mapping[str, Thresholds] = field(default_factory=dict)
-    threads: int | None = None
-    exporter: str = BUILDER
-    calibration: str | None = None
-    chat_template: str | None = None
 
 
 def convert(
@@ -113,25 +83,33 @@ def convert(
 ) -> Manifest:
     """Convert a checkpoint (folder, hub name or .gguf file) to the bundle folder `out`; return its manifest.
 
-    The arguments are those of `ConversionRequest`; variants: None for the exporter's `DEFAULT_VARIANTS`;
-    revision: branch, tag or commit of a hub model; tokenizer: folder whose tokenizer and chat template
-    replace those of a .gguf file; force: replace a bundle that is already at `out`. Interrupted, it leaves
-    `out` untouched and OUT.partial beside it, from which the same call continues.
+    variants:   names of `convert.variants.RECIPES`; None for the exporter's `DEFAULT_VARIANTS`.
+    context:    most tokens the bundle serves, prompt and answer together; None for 2048 or the model's own
+                context, whichever is less.
+    revision:   branch, tag or commit of a hub model.
+    prompts:    questions for verification; None for the built-in ones.
+    thresholds: bounds of the figures by variant, instead of the variant's own.
+    threads:    for PyTorch and ONNX Runtime; None for their defaults.
+    tokenizer:  folder whose tokenizer and chat template replace those of a .gguf file.
+    exporter:   name of `convert.exporters.EXPORTERS`.
+    calibration: text for a variant that is calibrated; None for the built-in conversations.
+    chat_template: in Jinja, in place of the checkpoint's own.
+    force:      replace a bundle that is already at `out`.
 
+    Interrupted, it leaves `out` untouched and OUT.partial beside it, from which the same call continues.
     Raises a subclass of ConvertError; VerificationError where a variant's figure is out of bounds.
     """
     known = offered(exporter)
     names = checked_names(DEFAULT_VARIANTS[exporter] if variants is None else tuple(variants), known)
-    questions, bounds = tuple(prompts) if prompts else None, thresholds or {}
-    request = ConversionRequest(
-        names, context, questions, bounds, threads, exporter, calibration, chat_template
-    )
+    questions = tuple(prompts) if prompts else DEFAULT_PROMPTS
     out = out.resolve()
     check_target(out, force)
     report = progress or Silent()
     try:
         source = _located(model, revision, tokenizer, out, report)
-        return _Conversion(source, out, request, report).run()
+        return _Conversion(
+            source, out, names, context, questions, thresholds or {}, threads, exporter, calibration, report
+        ).run(chat_template)
     except OSError as error:
         raise ResourceError(
             f"{error.filename or out}: expected to read and write here, found: {error.strerror or error}. "
@@ -160,36 +138,42 @@ def _located(
             with progress.stage("dequantising", file.shape.parameters) as step:
                 unpack_gguf(file, folder, tokenizer, step)
 
-        depends = [FORMAT, gguf_digest(path, tokenizer)]
-        workspace.stage("gguf", depends, work, lambda _: (folder / "config.json").is_file())
+        workspace.stage(
+            "gguf", gguf_digest(path, tokenizer), work, lambda _: (folder / "config.json").is_file()
+        )
     return HubSource(folder, file.id, None)
 
 
+@dataclass
 class _Conversion:
-    def __init__(self, source: HubSource, out: Path, request: ConversionRequest, progress: Progress) -> None:
-        self.source, self.out, self.request, self.progress = source, out, request, progress
-        self.exporter = EXPORTERS[request.exporter](source.folder)
+    """The arguments of `convert`; context: None for the default."""
+
+    source: HubSource
+    out: Path
+    variants: tuple[str, ...]
+    wanted_context: int | None
+    prompts: tuple[str, ...]
+    thresholds: Mapping[str, Thresholds]
+    threads: int | None
+    exporter_name: str
+    calibration: str | None
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.exporter = EXPORTERS[self.exporter_name](self.source.folder)
         self.checkpoint = self.exporter.checkpoint
-        self.context = self._context()
-        self.prompts = request.prompts or DEFAULT_PROMPTS
-        unknown = set(request.thresholds) - set(request.variants)
-        if unknown:
+        most, wanted = self.checkpoint.shape.max_position_embeddings, self.wanted_context
+        if wanted is not None and not 0 < wanted <= most:
+            raise OptionError(f"context: expected 1 to {most} tokens, the model's own, found {wanted}.")
+        self.context = min(DEFAULT_CONTEXT, most) if wanted is None else wanted
+        if unknown := set(self.thresholds) - set(self.variants):
             raise OptionError(f"threshold for {min(unknown)!r}, which is not among the variants to convert.")
-        if request.calibration is not None and not any(RECIPES[name].calibrated for name in request.variants):
-            names = ", ".join(request.variants)
+        if self.calibration is not None and not any(RECIPES[name].calibrated for name in self.variants):
+            names = ", ".join(self.variants)
             raise OptionError(f"calibration: expected a variant that is calibrated (int4), found {names}.")
 
-    def _context(self) -> int:
-        most = self.checkpoint.shape.max_position_embeddings
-        context = self.request.context
-        if context is None:
-            return min(DEFAULT_CONTEXT, most)
-        if not 0 < context <= most:
-            raise OptionError(f"context: expected 1 to {most} tokens, the model's own, found {context}.")
-        return context
-
-    def run(self) -> Manifest:
-        variants = self.request.variants
+    def run(self, chat_template: str | None) -> Manifest:
+        variants = self.variants
         positions = len(self.prompts) * (ANSWER_TOKENS + 128)
         folder, copies = self.out.parent, self.exporter.copies
         needs = estimate(self.checkpoint, variants, self.context, positions, folder, copies)
@@ -200,17 +184,14 @@ class _Conversion:
                 "the builder, the more so the longer the text."
             )
         needs.check(folder)
-        if self.request.threads is not None:
+        if self.threads is not None:
             import torch
 
-            torch.set_num_threads(self.request.threads)
+            torch.set_num_threads(self.threads)
         with Workspace(self.out) as workspace:
-            identity = read_identity(self.checkpoint, self.prompts, self.request.chat_template)
+            identity = read_identity(self.checkpoint, self.prompts, chat_template)
             self._write_identity(identity, workspace.bundle)
             reference = self._reference(identity, workspace)
-            tools = _tools(self.exporter.tools)
-            depends = [FORMAT, self.checkpoint.digest, tools]
-            self.exporter.prepare(workspace, depends, self.progress)
             made = {name: self._variant(name, reference, identity, workspace) for name in variants}
             for extra in workspace.bundle.iterdir():  # of an interrupted run with more variants
                 if extra.is_dir() and extra.name not in variants:
@@ -243,7 +224,7 @@ class _Conversion:
                 ends = identity.contract.eos_ids
                 make_reference(self.checkpoint, prompts, room, ends, workspace.folder, step)
 
-        depends = [FORMAT, self.checkpoint.digest, prompts, room]
+        depends = [self.checkpoint.digest, prompts, room]
         workspace.stage("reference", depends, work, lambda _: Reference.complete(workspace.folder))
         reference = Reference.load(workspace.folder)
         if len(reference.logits) < MIN_POSITIONS:
@@ -255,7 +236,7 @@ class _Conversion:
 
     def _texts(self, identity: Identity) -> list[list[int]]:
         """Token ids of the calibration; raises OptionError where a file's text is too short."""
-        given = self.request.calibration
+        given = self.calibration
         if given is None:
             return conversation_ids(identity)
         texts = text_pieces(identity, given)
@@ -273,7 +254,7 @@ class _Conversion:
         def write() -> dict[str, Any]:
             shutil.rmtree(path.parent, ignore_errors=True)
             path.parent.mkdir()
-            self.exporter.write(GraphJob(name, path, self.context, texts), workspace, self.progress)
+            self.exporter.write(name, path, self.context, texts, workspace, self.progress)
             files = sorted(item.relative_to(workspace.bundle).as_posix() for item in path.parent.iterdir())
             return {item: file_record(workspace.bundle / item).to_json() for item in files}
 
@@ -284,8 +265,8 @@ class _Conversion:
                 for item, record in records.items()
             )
 
-        how = [recipe.dialect, *([] if self.request.exporter == BUILDER else [self.request.exporter])]
-        depends = [FORMAT, self.checkpoint.digest, repr(recipe.weights), *how, self.context, *texts]
+        how = [recipe.dialect, *([] if self.exporter_name == BUILDER else [self.exporter_name])]
+        depends = [self.checkpoint.digest, repr(recipe.weights), *how, self.context, *texts]
         records = workspace.stage(f"{name}: weights", depends, write, intact)
 
         def verify() -> dict[str, Any]:
@@ -295,7 +276,7 @@ class _Conversion:
                     path,
                     self._shape(),
                     context=self.context,
-                    threads=self.request.threads,
+                    threads=self.threads,
                     cache_form=self.exporter.cache,
                 )
                 figures = compare(engine, reference, step).to_json()
@@ -307,15 +288,14 @@ class _Conversion:
             answer = greedy_answer(engine, identity.contract, prompt, PROBE_TOKENS) if sound else []
             return {"figures": figures, "probe": {"prompt": prompt, "answer": answer}}
 
-        depends = [FORMAT, records, [text.ids for text in reference.texts], onnxruntime.__version__]
+        depends = [records, [text.ids for text in reference.texts], onnxruntime.__version__]
         found = workspace.stage(f"{name}: verification", depends, verify, lambda _: True)
-        thresholds = self.request.thresholds.get(name, recipe.thresholds)
+        thresholds = self.thresholds.get(name, recipe.thresholds)
         thresholds.check(name, Figures(**found["figures"]))
         return Variant(
             graph,
             {item: FileRecord(**record) for item, record in records.items()},
-            {**found["figures"], "thresholds": thresholds.to_json()}
-            | {name: value for name, value in found.items() if name == "probe"},
+            {**found["figures"], "thresholds": thresholds.to_json(), "probe": found["probe"]},
             self.exporter.cache,
             recipe.quantisation(self.checkpoint.shape),
         )
@@ -337,7 +317,7 @@ class _Conversion:
             default_variant=default,
             variants=variants,
             files={path.name: file_record(path) for path in own},
-            tools=_tools(self.exporter.tools),
+            tools=self.exporter.versions(),
         )
         text = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False)
         (bundle / MANIFEST).write_text(text + "\n", encoding="utf-8")
@@ -351,14 +331,3 @@ def bundle_shape(shape: CheckpointShape, id: str, revision: str) -> ModelShape:
     """The shape of a checkpoint as bundle.json has it."""
     sizes = {field.name: getattr(shape, field.name) for field in fields(Sizes)}
     return ModelShape(**sizes, id=id, revision=revision)
-
-
-def _tools(others: Sequence[str] = ()) -> dict[str, str]:
-    """Versions of the packages that made the bundle; others: besides those of every bundle."""
-    tools = {"bundle-format": str(FORMAT)}
-    for name in ("inverse-speculation", *_TOOLS, *others):
-        try:
-            tools[name] = version(name)
-        except PackageNotFoundError:  # a checkout that is run in place
-            continue
-    return tools

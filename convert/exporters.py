@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
 
 from common.progress import Progress
 from convert.errors import OptionError
@@ -24,18 +24,14 @@ from convert.source.architectures import ARCHITECTURES, foreign_architecture
 from convert.source.checkpoint import Checkpoint, CheckpointFolder, architecture_of, read_config
 from convert.source.exportable import ExportableCheckpoint
 from convert.source.tokenizer import Identity
-from convert.stages import Workspace
+from convert.stages import FORMAT, Workspace
 from convert.variants import RECIPES, VariantRecipe
 from edge_runtime.bundle.manifest import FIXED, GROWING, ModelShape
 
+Texts = Sequence[Sequence[int]]
 
-class GraphJob(NamedTuple):
-    """A variant's graph to be written at `path`; texts: token ids, for a variant that is calibrated."""
-
-    name: str
-    path: Path
-    context: int
-    texts: Sequence[Sequence[int]]
+_TOOLS = ("torch", "transformers", "tokenizers", "onnx", "onnxruntime", "numpy")
+"""Packages that every conversion uses."""
 
 
 class Exporter:
@@ -51,11 +47,23 @@ class Exporter:
     copies = (0, 0)
     checkpoint: CheckpointFolder
 
-    def prepare(self, workspace: Workspace, depends: object, progress: Progress) -> None:
-        """The work that all variants share; none, unless a kind of exporter has some."""
+    def versions(self) -> dict[str, str]:
+        """Versions of the packages that make the bundle."""
+        found = {"bundle-format": str(FORMAT)}
+        for name in ("inverse-speculation", *_TOOLS, *self.tools):
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:  # a checkout that is run in place
+                continue
+        return found
 
-    def write(self, job: GraphJob, workspace: Workspace, progress: Progress) -> None:
-        """Write a variant's graph, its weights and what else belongs to it beside it."""
+    def write(
+        self, name: str, path: Path, context: int, texts: Texts, workspace: Workspace, progress: Progress
+    ) -> None:
+        """Write a variant's graph to `path`, and its weights and what else belongs to it beside it.
+
+        texts: token ids, for a variant that is calibrated.
+        """
         raise NotImplementedError
 
     def finish(self, bundle: Path, default: str, shape: ModelShape, identity: Identity, context: int) -> None:
@@ -74,14 +82,16 @@ class BuilderExporter(Exporter):
             raise foreign_architecture(folder, architecture)
         self.checkpoint = Checkpoint(folder)
 
-    def write(self, job: GraphJob, workspace: Workspace, progress: Progress) -> None:
-        recipe = RECIPES[job.name]
+    def write(
+        self, name: str, path: Path, context: int, texts: Texts, workspace: Workspace, progress: Progress
+    ) -> None:
+        recipe = RECIPES[name]
         weights = recipe.weights
         if recipe.calibrated and isinstance(weights, Blockwise):
-            weights = dataclasses.replace(weights, layers=by_gptq(InputMoments(self.checkpoint, job.texts)))
-        with progress.stage(f"{job.name}: weights", self.checkpoint.shape.parameters) as step:
-            write_graph(self.checkpoint, job.path, weights, recipe.dialect, job.context, step)
-        write_genai_graph(job.path)
+            weights = dataclasses.replace(weights, layers=by_gptq(InputMoments(self.checkpoint, texts)))
+        with progress.stage(f"{name}: weights", self.checkpoint.shape.parameters) as step:
+            write_graph(self.checkpoint, path, weights, recipe.dialect, context, step)
+        write_genai_graph(path)
 
     def finish(self, bundle: Path, default: str, shape: ModelShape, identity: Identity, context: int) -> None:
         graph = f"{default}/{GRAPH}"
@@ -99,7 +109,9 @@ class OptimumExporter(Exporter):
     def __init__(self, folder: Path) -> None:
         self.checkpoint = ExportableCheckpoint(folder)
 
-    def prepare(self, workspace: Workspace, depends: object, progress: Progress) -> None:
+    def write(
+        self, name: str, path: Path, context: int, texts: Texts, workspace: Workspace, progress: Progress
+    ) -> None:
         folder = workspace.folder / "exported"
 
         def export() -> None:
@@ -107,13 +119,11 @@ class OptimumExporter(Exporter):
             with progress.stage("optimum: export", 1):
                 export_by_optimum(self.checkpoint, folder)
 
+        depends = [self.checkpoint.digest, self.versions()]
         workspace.stage("exported", depends, export, lambda _: (folder / EXPORTED).is_file())
-
-    def write(self, job: GraphJob, workspace: Workspace, progress: Progress) -> None:
-        source = workspace.folder / "exported" / EXPORTED
-        shape, half = self.checkpoint.shape, RECIPES[job.name].weights == Floating(half=True)
-        with progress.stage(f"{job.name}: weights", shape.parameters) as step:
-            write_exported(source, job.path, shape, half=half, context=job.context, progress=step)
+        shape, half = self.checkpoint.shape, RECIPES[name].weights == Floating(half=True)
+        with progress.stage(f"{name}: weights", shape.parameters) as step:
+            write_exported(folder / EXPORTED, path, shape, half=half, context=context, progress=step)
 
 
 EXPORTERS: dict[str, type[BuilderExporter] | type[OptimumExporter]] = {

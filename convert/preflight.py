@@ -56,7 +56,7 @@ def estimate(
     context: int,
     positions: int,
     folder: Path,
-    copies: tuple[int, int] = (0, 0),
+    copies: tuple[int, int],
 ) -> Needs:
     """The needs of a conversion into `folder`.
 

@@ -18,6 +18,9 @@ from common.files import locked
 from convert.errors import OptionError, ResourceError
 from edge_runtime.bundle.bundle import MANIFEST
 
+FORMAT = 1
+"""Part of every stage's key: increase it when the same input gives another output."""
+
 _RECORD = "stages.json"
 
 
@@ -62,7 +65,7 @@ class Workspace:
 
         `depends` and the result must be JSON values.
         """
-        key = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
+        key = hashlib.sha256(json.dumps([FORMAT, depends], sort_keys=True).encode()).hexdigest()
         kept = self._done.get(name)
         if isinstance(kept, dict) and kept.get("key") == key and intact(kept["result"]):
             return kept["result"]

@@ -23,7 +23,7 @@ CONFIG = "genai_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 
 
-def write_genai_graph(path: Path) -> Path:
+def write_genai_graph(path: Path) -> None:
     """Write a graph beside the one at `path` with `rows` fixed to the last token and logits [1, 1, V]."""
     model = onnx.load(path, load_external_data=False)
     graph = model.graph
@@ -35,9 +35,7 @@ def write_genai_graph(path: Path) -> Path:
     logits = next(value for value in graph.output if value.name == "logits")
     vocab = logits.type.tensor_type.shape.dim[1].dim_value
     logits.CopyFrom(helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 1, vocab]))
-    out = path.with_name(GRAPH)
-    onnx.save_model(model, str(out))
-    return out
+    onnx.save_model(model, str(path.with_name(GRAPH)))
 
 
 def write_genai_config(

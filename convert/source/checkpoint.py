@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -114,9 +114,6 @@ class DecoderShape(CheckpointShape):
         if not self.tie_word_embeddings:
             shapes["lm_head.weight"] = (self.vocab_size, hidden)
         return shapes
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def digest_of(files: Iterable[Path]) -> str:

@@ -14,14 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
-from common.progress import Silent
 from convert import convert as run_convert
 from convert.__main__ import main
 from convert.check.prompts import DEFAULT_PROMPTS
 from convert.check.reference import Reference, ReferenceText
 from convert.check.verify import Thresholds, compare
 from convert.conversion import bundle_shape
-from convert.errors import OptionError, SourceError
+from convert.errors import SourceError
 from convert.graph.calibrated import by_gptq, gptq, gptq_bytes
 from convert.graph.calibration_texts import conversation_ids, conversations, text_pieces
 from convert.graph.decoder import write_graph
@@ -74,7 +73,7 @@ def test_the_moments_are_those_of_the_whole_model(family: str, tmp_path: Path) -
             x = torch.cat(inputs[f"model.layers.{layer}.{part.replace('qkv', 'v')}"]).double().numpy()
             found = moments.of(f"model.layers.{layer}.{part}")
             np.testing.assert_allclose(found, x.T @ x / 6, rtol=1e-4, atol=1e-6)
-    with pytest.raises(ValueError, match="expected layer 1 or one after it"):
+    with pytest.raises(ValueError, match="layer 1"):
         moments.of("model.layers.0.mlp.up_proj")
 
 
@@ -141,7 +140,7 @@ def test_inputs_that_are_always_zero_are_rounded() -> None:
 
 def test_an_original_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     checkpoint = Checkpoint(write_tiny_qwen(tmp_path, std=1e15))
-    with pytest.raises(SourceError, match="expected finite inputs of"):
+    with pytest.raises(SourceError):
         InputMoments(checkpoint, TEXTS).of("model.layers.1.mlp.down_proj")
 
 
@@ -151,36 +150,6 @@ def test_widths_that_64_does_not_divide(tmp_path: Path) -> None:
     manifest = run_convert(folder, out, variants=["int4"], thresholds={"int4": Thresholds()}, threads=1)
     assert manifest.variants["int4"].quantisation["blocks"] == [32, 64]
     assert np.isfinite(OrtEngine.open(Bundle.open(out), threads=1).append([1, 2, 3], [2])).all()
-
-
-class BreakingOff(Silent):
-    """Interrupts, as Ctrl-C does, in the middle of the calibration."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.titles: list[str] = []
-        of = InputMoments.of
-
-        def interrupted(moments: InputMoments, name: str) -> Any:
-            if ".1." in name:
-                raise KeyboardInterrupt
-            return of(moments, name)
-
-        monkeypatch.setattr(InputMoments, "of", interrupted)
-
-
-def test_an_interrupted_calibration_leaves_the_other_stages(
-    checkpoint_folder: Path, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options: dict[str, Any] = {"variants": ["int4"], "thresholds": {"int4": Thresholds()}, "threads": 1}
-    out = tmp_path / "out"
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        run_convert(checkpoint_folder, out, progress=BreakingOff(patch), **options)
-    assert not out.exists()
-    with monkeypatch.context() as patch:
-        patch.setattr("convert.conversion.make_reference", None)  # kept, or it is called and fails
-        manifest = run_convert(checkpoint_folder, out, **options)
-    assert dict(manifest.variants["int4"].files) == dict(read_manifest(bundle).variants["int4"].files)
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_another_text_gives_other_weights(
@@ -203,14 +172,9 @@ def test_another_text_gives_other_weights(
         assert said in capsys.readouterr().err
 
 
-def test_a_text_for_no_variant_is_refused(checkpoint_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="int8"):
-        run_convert(checkpoint_folder, tmp_path / "out", variants=["int8"], calibration="text")
-
-
 def test_the_preflight_knows_of_the_calibration(checkpoint: Checkpoint, tmp_path: Path) -> None:
     def memory(*variants: str) -> int:
-        return estimate(checkpoint, variants, 512, 1, tmp_path).memory
+        return estimate(checkpoint, variants, 512, 1, tmp_path, (0, 0)).memory
 
     shape = checkpoint.shape
     assert gptq_bytes(shape) >= 8 * 4 * shape.intermediate_size**2

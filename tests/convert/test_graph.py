@@ -182,12 +182,6 @@ def test_chunks_rows_and_rewinding(
         np.testing.assert_allclose(runner.append([ids[place]], [0])[0], expected[place], atol=1e-4)
 
 
-def test_one_token_and_no_rows_as_the_first_thing(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    runner = engine(checkpoint, tmp_path, Blockwise(8), "fused")
-    assert runner.append([5], []).shape == (0, checkpoint.shape.vocab_size)
-    assert np.isfinite(runner.append([6], [0])).all()
-
-
 def test_portable_uses_standard_operators_only(checkpoint: Checkpoint, tmp_path: Path) -> None:
     write_graph(checkpoint, tmp_path / "model.onnx", Floating(half=True), "portable", CONTEXT)
     model = onnx.load(tmp_path / "model.onnx", load_external_data=False)

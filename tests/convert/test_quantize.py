@@ -51,14 +51,6 @@ def test_the_farthest_weight_of_a_block_is_exact(weight: np.ndarray, bits: int) 
         )
 
 
-@given(matrices(), st.sampled_from([4, 8]))
-@settings(max_examples=40, deadline=None)
-def test_quantising_twice_changes_nothing(weight: np.ndarray, bits: int) -> None:
-    once = dequantize(quantize(weight, bits), bits, weight.shape[1])
-    twice = dequantize(quantize(once, bits), bits, weight.shape[1])
-    np.testing.assert_allclose(twice, once, rtol=1e-5, atol=0)
-
-
 def test_rows_are_quantised_alike_in_chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = np.random.default_rng(0).standard_normal((37, 96)).astype(np.float32)
     whole = quantize(weight, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from convert import convert as run_convert
 from convert.check.prompts import DEFAULT_PROMPTS
 from convert.source.checkpoint import shape_of
 from convert.variants import RECIPES
-from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.bundle.bundle import Bundle, Manifest
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.genai_engine import GenaiEngine
@@ -30,40 +31,34 @@ BOUNDS = {
 }
 
 
+QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "max_position_embeddings": 32_768}
+
+
 @pytest.mark.parametrize(("size", "millions"), [("0.5B", 494.0), ("1.5B", 1543.7), ("3B", 3085.9)])
 def test_the_shapes_have_the_published_number_of_parameters(size: str, millions: float) -> None:
-    config = {
-        "architectures": ["Qwen2ForCausalLM"],
-        "max_position_embeddings": 32_768,
-        "rope_theta": 1e6,
-        **SHAPES[size],
-    }
-    assert shape_of(config, size).parameters / 1e6 == pytest.approx(millions, abs=0.1)
+    assert shape_of(QWEN2 | SHAPES[size], size).parameters / 1e6 == pytest.approx(millions, abs=0.1)
 
 
 @pytest.mark.parametrize(("variant", "limit"), [("int8", 560e6), ("int4", 310e6), ("fp16", 990e6)])
 def test_planned_size_of_the_half_billion_model(variant: str, limit: float) -> None:
-    config = {"architectures": ["Qwen2ForCausalLM"], "max_position_embeddings": 32_768, **SHAPES["0.5B"]}
-    assert RECIPES[variant].planned_bytes(shape_of(config, "0.5B"), 2048) < limit
+    shape = shape_of(QWEN2 | SHAPES["0.5B"], "0.5B")
+    assert RECIPES[variant].planned_bytes(shape, 2048) < limit
 
 
 SHORT = DEFAULT_PROMPTS[2:4]
 """Enough for 256 positions: the small tokenizer makes a token of nearly every byte."""
 
 
+def converted(folder: Path, out: Path, *names: str) -> Manifest:
+    bounds = {name: BOUNDS[name] for name in names}
+    options: dict[str, Any] = {"prompts": SHORT, "context": 512, "threads": 1}
+    return run_convert(folder, out, variants=names, thresholds=bounds, **options)
+
+
 @pytest.mark.parametrize("size", ["1.5B", "3B"])
 def test_a_layer_of_the_larger_siblings(size: str, tmp_path: Path) -> None:
     folder = write_random_checkpoint(tmp_path / "source", size, num_hidden_layers=1, vocab_size=400)
-    bounds = {name: BOUNDS[name] for name in ("fp32", "int4")}
-    manifest = run_convert(
-        folder,
-        tmp_path / "bundle",
-        variants=["fp32", "int4"],
-        thresholds=bounds,
-        prompts=SHORT,
-        context=512,
-        threads=1,
-    )
+    manifest = converted(folder, tmp_path / "bundle", "fp32", "int4")
     assert manifest.model.head_dim == 128
     assert manifest.model.num_key_value_heads == 2
     figures = manifest.variants["fp32"].verification
@@ -75,16 +70,7 @@ def test_two_layers_with_the_whole_vocabulary(tmp_path: Path) -> None:
     folder = write_random_checkpoint(tmp_path / "source", "0.5B", num_hidden_layers=2)
     bundle = tmp_path / "bundle"
     names = ("fp32", "fp16", "int8", "int4")
-    bounds = {name: BOUNDS[name] for name in names}
-    manifest = run_convert(
-        folder,
-        bundle,
-        variants=names,
-        thresholds=bounds,
-        prompts=SHORT,
-        context=512,
-        threads=1,
-    )
+    manifest = converted(folder, bundle, *names)
     embedding = 151_936 * 896
     layers = 2 * 14_909_440
     for name in names:

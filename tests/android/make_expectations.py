@@ -12,7 +12,6 @@ import gzip
 import importlib.util
 import itertools
 import json
-import os
 import random
 import shutil
 import sys
@@ -158,18 +157,6 @@ def smollm2_vectors(work: Path, rng: random.Random) -> dict[str, Any] | None:
     tokenizer = Tokenizer.from_json(text)
     found = [*PROMPTS, *texts(rng, 1500), *unicode_texts(rng, 4000)]
     return {"texts": [{"text": each, "ids": tokenizer.encode(each)} for each in found]}
-
-
-def gemma3_vectors(work: Path, rng: random.Random) -> dict[str, Any] | None:
-    """The same by Gemma 3's tokenizer, where GEMMA3_BUNDLE names a converted bundle of it: nothing of it
-    ships.
-    """
-    if "GEMMA3_BUNDLE" not in os.environ:
-        return None
-    bundle = Bundle.open(os.environ["GEMMA3_BUNDLE"], verify=False)
-    shutil.copyfile(bundle.path / "tokenizer.json", work / "gemma3-tokenizer.json")
-    found = [*PROMPTS, *texts(rng, 1500), *unicode_texts(rng, 4000)]
-    return {"texts": [{"text": each, "ids": bundle.tokenizer.encode(each)} for each in found]}
 
 
 def unicode_texts(rng: random.Random, count: int) -> Iterator[str]:
@@ -426,7 +413,6 @@ def expectations(work: Path, folder: Path = TINY_BUNDLE) -> dict[str, Any]:
         "tokenizer": tokenizer_vectors(Bundle.open(folder).tokenizer, rng),
         "qwen": None,
         "smollm2": smollm2_vectors(work, rng),
-        "gemma3": gemma3_vectors(work, random.Random(SEED)),
         "sealed": list(sealed(rng, 400)),
         "predictive": list(predictive_expectations.vectors(toy_contract(), rng, 300)),
         "shipped": list(predictive_expectations.shipped(folder, 50)),

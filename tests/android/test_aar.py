@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from android_demo import aar, apk, jvm
+from android_demo import aar, jvm
 from android_demo.errors import BuildError
 from android_demo.sample_bundle import one_variant
 from cloud_anchor.pipeline import Pipeline
@@ -126,9 +126,9 @@ def test_an_archive_is_the_same_for_the_same_files() -> None:
 
 
 def test_what_has_not_been_built_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="expected the compiled library, found none"):
+    with pytest.raises(BuildError):
         aar.classes_jar(tmp_path / "none.jar")
-    with pytest.raises(BuildError, match="expected files"):
+    with pytest.raises(BuildError):
         aar.folder_files(tmp_path)
 
 
@@ -160,17 +160,6 @@ def dependencies(pom: str) -> tuple[str | None, dict[str | None, tuple[str | Non
     return root.findtext(f"{POM}packaging"), found
 
 
-def test_the_guides_and_the_example_name_this_version() -> None:
-    line = f"{aar.GROUP}:{aar.ARTIFACT}:{aar.VERSION}"
-    guide = (jvm.PROJECT / "EMBED.md").read_text(encoding="utf-8")
-    assert guide.split("```")[1].split("\n")[1].startswith(f'implementation("{line}")')
-    assert f'implementation("{aar.GROUP}:{aar.COROUTINES}:{aar.VERSION}")' in guide
-    assert f"onnxruntime-android {aar.pom_property('onnxruntime.version')}" in guide
-    versions = (jvm.PROJECT / "gradle" / "gradle" / "libs.versions.toml").read_text(encoding="utf-8")
-    assert f'edge-runtime = "{aar.VERSION}"' in versions
-    assert f'"{aar.GROUP}:{aar.ARTIFACT}"' in versions
-
-
 def test_the_archive_keeps_and_demands_what_the_app_does() -> None:
     """The app's own rules about ONNX Runtime, and its lowest Android, are those of the archive."""
     ours = (aar.LIBRARY / "aar" / "proguard.txt").read_text(encoding="utf-8")
@@ -184,12 +173,6 @@ def test_the_archive_keeps_and_demands_what_the_app_does() -> None:
     assert [child.tag for child in manifest] == ["uses-sdk"]  # no permission
     (least,) = manifest[0].attrib.values()
     assert least == "26"
-
-
-def test_the_app_asks_for_the_two_permissions_that_its_package_is_checked_for() -> None:
-    asked = ElementTree.parse(apk.MANIFEST).getroot().findall("uses-permission")
-    assert [value for each in asked for value in each.attrib.values()] == list(apk.PERMISSIONS)
-    assert {name.rpartition(".")[2] for name in apk.PERMISSIONS} == {"INTERNET", "ACCESS_NETWORK_STATE"}
 
 
 @built
@@ -274,19 +257,8 @@ def test_a_consumer_resolves_compiles_and_fills(
     libraries = "lib/*"
     compiler = "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler"
     jars = os.pathsep.join(str(path) for path in sorted((tmp_path / "lib").glob("*.jar")))
-    java(
-        "-cp",
-        libraries,
-        compiler,
-        "-no-stdlib",
-        "-no-reflect",
-        "-cp",
-        jars,
-        "-d",
-        "out",
-        "Consumer.kt",
-        cwd=tmp_path,
-    )
+    options = ["-no-stdlib", "-no-reflect", "-cp", jars, "-d", "out"]
+    java("-cp", libraries, compiler, *options, "Consumer.kt", cwd=tmp_path)
     pipeline = Pipeline.open("tiny", device="cpu")
     plan = pipeline.plan()
     (made,) = pipeline.make(
@@ -294,15 +266,8 @@ def test_a_consumer_resolves_compiles_and_fills(
     )
     data = pipeline.payload(made)
     (tmp_path / "payload.bin").write_bytes(data)
-    text = java(
-        "-cp",
-        f"out{os.pathsep}{libraries}",
-        "ConsumerKt",
-        str(TINY_BUNDLE),
-        "payload.bin",
-        PROMPT,
-        cwd=tmp_path,
-    )
+    class_path = f"out{os.pathsep}{libraries}"
+    text = java("-cp", class_path, "ConsumerKt", str(TINY_BUNDLE), "payload.bin", PROMPT, cwd=tmp_path)
     edge = EdgeRuntime.open(TINY_BUNDLE, threads=1)
     assert text == edge.bundle.tokenizer.decode(token.id for token in edge.fill(edge.read(data, PROMPT)))
 

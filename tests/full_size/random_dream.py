@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -19,33 +19,13 @@ from torch import Tensor
 from cloud_anchor.model.families import DREAM_7B, Shape
 from common.cli import run_command
 from common.progress import Bars
+from convert.source.checkpoint import shape_of
 from lab.benches.random_checkpoint import read_tokenizer, write_tokenizer
 
 MASK = "<|mask|>"
 SHARDS = 4
 _NOISE = 16_777_213
 """Numbers that are drawn; they are repeated through all tensors. A prime, so that no two rows are equal."""
-
-
-def tensor_shapes(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes of a Dream checkpoint's tensors, in the order of its layers."""
-    hidden, inner = shape.hidden_size, shape.intermediate_size
-    kept = hidden // shape.num_attention_heads * shape.num_key_value_heads
-    yield "model.embed_tokens.weight", (shape.vocab_size, hidden)
-    for layer in range(shape.num_hidden_layers):
-        at = f"model.layers.{layer}."
-        for part, rows in (("q_proj", hidden), ("k_proj", kept), ("v_proj", kept)):
-            yield f"{at}self_attn.{part}.weight", (rows, hidden)
-            yield f"{at}self_attn.{part}.bias", (rows,)
-        yield f"{at}self_attn.o_proj.weight", (hidden, hidden)
-        yield f"{at}mlp.gate_proj.weight", (inner, hidden)
-        yield f"{at}mlp.up_proj.weight", (inner, hidden)
-        yield f"{at}mlp.down_proj.weight", (hidden, inner)
-        yield f"{at}input_layernorm.weight", (hidden,)
-        yield f"{at}post_attention_layernorm.weight", (hidden,)
-    yield "model.norm.weight", (hidden,)
-    if not shape.tie_word_embeddings:
-        yield "lm_head.weight", (shape.vocab_size, hidden)
 
 
 def write_random_dream(
@@ -97,7 +77,9 @@ def write_random_dream(
         total += size
         tensors, size = {}, 0
 
-    for name, sizes in tensor_shapes(shape):
+    # A Dream has the tensors of a Qwen2.
+    qwen = shape_of(config | {"architectures": ["Qwen2ForCausalLM"]}, str(folder))
+    for name, sizes in qwen.tensor_shapes().items():
         value = draw(sizes)
         tensors[name] = value + 1 if "norm" in name else value
         size += value.nbytes

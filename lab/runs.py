@@ -6,15 +6,18 @@ stops. Responsible for computing and storing runs. Not responsible for their use
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.state import State
-from lab.canvases import denoise_steps, reversals, shown
+from cloud_anchor.sampling.step import advance
 from lab.conditions import ORDERS, PARALLEL, parallel_plan, plan
 from lab.questions.items import WORD_PROBLEMS, Item
 
@@ -45,8 +48,7 @@ class Run:
 
     ids, when:   as in Denoised, of the finished canvas.
     predictions: by step, the tokens of the predicted answer and the probability of each.
-    reversals:   times that a committed token was changed or masked again, by the record of the canvases that
-                 the model was shown (see `canvases`); section 2.1 says there are none.
+    reversals:   times that a committed token was changed or masked again; section 2.1 says there are none.
     """
 
     prompt_ids: tuple[int, ...]
@@ -96,6 +98,31 @@ class Run:
         return cls(tuple(prompt_ids), data["ids"], data["when"], kept, *about)
 
 
+def denoise_steps(
+    model: MaskedModel,
+    prompts: Sequence[Sequence[int]],
+    config: DenoiseConfig,
+    state: State | None = None,
+) -> Iterator[State]:
+    """Yields the state after each step, up to config.steps, of new answers or of those in `state`.
+
+    For observing a run and for continuing one: the same object each time, advanced in place. Stop rules do
+    not apply.
+    """
+    if not prompts and state is None:
+        raise RequestError("expected at least one prompt, found none")
+    state = state or State.start(model, prompts, config)
+    while min(state.steps) < config.run_steps:
+        advance(model, state, config)
+        yield state
+
+
+def canvas_at(run: Denoised, step: int) -> list[int]:
+    """The canvas as it was after `step` steps."""
+    pairs = zip(run.ids, run.when, strict=True)
+    return [token if 0 < done <= step else run.mask_id for token, done in pairs]
+
+
 def make_runs(
     model: MaskedModel, prompts: Sequence[Sequence[int]], base: DenoiseConfig, stops: Sequence[int]
 ) -> list[dict[str, Run]]:
@@ -119,16 +146,20 @@ def run_once(
     canvases.
     """
     kept: list[dict[int, tuple[list[int], list[float]]]] = [{} for _ in prompts]
-    with shown(model) as canvases:
-        for state in denoise_steps(model, prompts, config, begun):
-            step = state.steps[0]
-            if step in stops or step == config.run_steps:
-                finals = state.results(model, config)
-                for row, run in zip(kept, finals, strict=True):
-                    size = run.predicted_length
-                    row[step] = (run.predicted[:size], [round(p, 5) for p in run.confidence[:size]])
-        canvases.append(state.ids.cpu().clone())
+    before = (
+        torch.full((len(prompts), config.canvas), model.mask_id) if begun is None else begun.ids.cpu().clone()
+    )
+    reversals = torch.zeros(len(prompts), dtype=torch.int64)
+    for state in denoise_steps(model, prompts, config, begun):
+        step, canvas = state.steps[0], state.ids.cpu().clone()
+        reversals += ((before != model.mask_id) & (before != canvas)).sum(1)
+        before = canvas
+        if step in stops or step == config.run_steps:
+            finals = state.results(model, config)
+            for row, run in zip(kept, finals, strict=True):
+                size = run.predicted_length
+                row[step] = (run.predicted[:size], [round(p, 5) for p in run.confidence[:size]])
     return [
         Run(run.prompt_ids, run.ids, run.when, at, config.total_steps, run.mask_id, run.eos_ids, count)
-        for run, at, count in zip(finals, kept, reversals(canvases, model.mask_id), strict=True)
+        for run, at, count in zip(finals, kept, reversals.tolist(), strict=True)
     ]

@@ -28,9 +28,9 @@ from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.sampling.schedules import dream
 from cloud_anchor.sampling.stops import STOPS
 from common.cli import CommandParser, option, run_command
-from lab.canvases import canvas_at
 from lab.options import add_options, given, world_of
 from lab.questions.items import load_items
+from lab.runs import canvas_at
 
 EPILOG = """examples:
   # the shipped model, on a CPU

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.protocol import MaskedModel
-from lab.canvases import denoise_steps
+from lab.runs import denoise_steps
 
 
 class DiffusionDrafter:

@@ -22,8 +22,8 @@ from edge_runtime.client.client import Client as EdgeClient
 from edge_runtime.cloud import CloudQuestion
 from edge_runtime.errors import BundleSchemaError
 from edge_runtime.runtime import EdgeRuntime
-from lab.canvases import denoise_steps
 from lab.experiments.doubt import keep
+from lab.runs import denoise_steps
 from payload import confidence_level, doubt, peek
 from tests.cloud_anchor.serve.service_runner import PLAN, Client, local, served
 

@@ -12,15 +12,15 @@ import pytest
 from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
+from lab import runs
 from lab.__main__ import main
 from lab.autoregressive import Autoregressive
-from lab.canvases import denoise_steps
 from lab.conditions import ORDERS, PARALLEL, plan
 from lab.drafting.spec_diff import DRAFTED
 from lab.drafting.spec_diff import grid as grid_of_drafts
 from lab.experiments.paper import PHASES
 from lab.experiments.paper.pearl import REPLANNED
-from lab.runs import Run, make_runs, plans
+from lab.runs import Run, denoise_steps, make_runs, plans
 from lab.store import Store
 from tests.checkpoints import write_tiny_qwen
 
@@ -51,6 +51,26 @@ def _same(found: Denoised, expected: Denoised) -> None:
     assert (found.length, found.coverage, found.s50) == (expected.length, expected.coverage, expected.s50)
     size = expected.predicted_length
     assert found.confidence[:size] == pytest.approx(expected.confidence[:size], abs=1e-5)
+
+
+def test_a_sampler_that_rewrites_a_commit_is_found(
+    dream_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_model(str(dream_folder), device="cpu")
+    (right,) = runs.run_once(model, [[5, 9]], BASE, [10])
+    assert right.reversals == 0
+    advance = runs.advance
+
+    def wrong(model: Any, state: Any, *rest: Any) -> None:
+        advance(model, state, *rest)
+        if state.steps[0] == 4:
+            done = (state.when[0] > 0).nonzero()[0, 0]
+            state.ids[0, done] = model.mask_id  # in place: an alias of the canvas would not show it
+            state.when[0, done] = 0
+
+    monkeypatch.setattr(runs, "advance", wrong)
+    (found,) = runs.run_once(model, [[5, 9]], BASE, [10])
+    assert found.reversals == 1
 
 
 def test_the_lens_of_the_last_layer_is_the_model(tmp_path: Path) -> None:

@@ -19,12 +19,11 @@ from cloud_anchor.sampling.config import ORIGIN, DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.stops import STOPS, complete
-from lab.canvases import denoise_steps
 from lab.case import RunCase
 from lab.conditions import ORDERS, PARALLEL, committed, default, draft, parallel_plan
 from lab.conditions import plan as plan_of
 from lab.experiment import About, Records, phase
-from lab.runs import grid
+from lab.runs import denoise_steps, grid
 from lab.statistics import proportion
 from lab.tables import Answers, Cell, Column, Label, Table, less_than, rows
 

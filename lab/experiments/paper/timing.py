@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from edge_runtime.decode.forced import FillOptions, fill
-from lab.canvases import denoise_steps
 from lab.case import RunCase
 from lab.conditions import CLAIMED_THRESHOLD, committed, edge_aware, plan
 from lab.experiment import About, Records, phase
 from lab.machine import machine
+from lab.runs import denoise_steps
 from lab.tables import Answers, Table, rows
 from payload import AnchorSet, Shared, decode, encode
 

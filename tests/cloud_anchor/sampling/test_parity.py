@@ -6,6 +6,7 @@ import copy
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from cloud_anchor.sampling.sampler import denoise, denoise_stream
 from cloud_anchor.sampling.schedules import LLADA
 from cloud_anchor.sampling.state import State
 from cloud_anchor.sampling.step import advance
-from lab.canvases import canvas_at, denoise_steps, shown
+from lab.runs import canvas_at, denoise_steps
 from tests.cloud_anchor.cloud_reference import ReferenceModel, sample, sample_in_blocks
 
 DREAM = ("origin", "maskgit_plus", "topk_margin", "entropy")
@@ -32,6 +33,23 @@ FILTERS = [
     (1.0, None, None, 0.5),
     (0.7, 0.99, 30, 1.0),
 ]
+
+
+@contextmanager
+def shown(model: DreamModel) -> Iterator[list[torch.Tensor]]:
+    """While open, a copy of every canvas (int64 [B, C]) that the model is given, in the order of passes."""
+    canvases: list[torch.Tensor] = []
+    logits = model.logits
+
+    def recorded(batch: Any, canvas: torch.Tensor, *rest: Any, **more: Any) -> torch.Tensor:
+        canvases.append(canvas.detach().cpu().clone())
+        return logits(batch, canvas, *rest, **more)
+
+    model.logits = recorded  # type: ignore[method-assign]
+    try:
+        yield canvases
+    finally:
+        del model.logits
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from cloud_anchor.sampling import filters, schedules, scores, stops, unmasking
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.committed import committed, confident
-from lab.canvases import canvas_at
+from lab.runs import canvas_at
 from payload import Contract, Extras
 from tests.cloud_anchor.cloud_reference import keep_best, keep_nucleus
 

@@ -22,7 +22,6 @@ from cloud_anchor.selection.translate import OPEN, Translation, overlaps
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
-from lab.canvases import canvas_at
 from lab.published.published_runs import (
     DEFAULT_TOKENIZER,
     TraceTokenizer,
@@ -30,6 +29,7 @@ from lab.published.published_runs import (
     read_traces,
     recorded_run,
 )
+from lab.runs import canvas_at
 from payload import Contract
 from tests.checkpoints import tokenizer_json, tokenizer_with_other_merges
 

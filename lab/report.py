@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import html
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pandas as pd
 
+from edge_runtime.system import Processor
 from lab.experiment import About, Experiment
-from lab.machine import machine
 from lab.plots import Picture
 from lab.store import TABLES, Record, Store
 from lab.tables import Table
+
+
+def machine() -> str:
+    """The processor's name and the number of cores that may be used."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{Processor.detect().name}, {cores} cores"
 
 
 @dataclass(frozen=True)

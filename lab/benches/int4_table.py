@@ -50,8 +50,7 @@ from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.system import resident_memory
 from lab.benches.int4_formats import REFERENCE, KeptBlocks, contributions, dequantized, formats
 from lab.benches.write_gguf import write_gguf
-from lab.machine import machine
-from lab.report import print_tables
+from lab.report import machine, print_tables
 from lab.store import TABLES
 from lab.tables import Row, Table
 

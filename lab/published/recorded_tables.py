@@ -21,14 +21,13 @@ from edge_runtime.runtime import EdgeRuntime
 from lab.case import Edge
 from lab.conditions import ALONE, ANCHORS
 from lab.loading import parameters
-from lab.machine import machine
 from lab.options import require_at_least
 from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces
 from lab.published.qwen_ranks import tokenizer_of_ranks
 from lab.published.recorded import MAX_TOKENS, RECORDS, RealPair, measure_runs
 from lab.published.wheel_files import HUMANEVAL, QWEN_RANKS, fetched
 from lab.questions.items import Item, read_items
-from lab.report import write_tables
+from lab.report import machine, write_tables
 from lab.run import track
 from lab.store import Record, Store
 from lab.tables import Answers, Column, Label, Row, Table, less_than

@@ -12,7 +12,7 @@ from edge_runtime.decode.forced import FillOptions, fill
 from lab.case import RunCase
 from lab.conditions import CLAIMED_THRESHOLD, committed, edge_aware, plan
 from lab.experiment import About, Records, phase
-from lab.machine import machine
+from lab.report import machine
 from lab.runs import denoise_steps
 from lab.tables import Answers, Table, rows
 from payload import AnchorSet, Shared, decode, encode

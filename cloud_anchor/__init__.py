@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cloud_anchor.errors import CheckpointError as CheckpointError
     from cloud_anchor.errors import CloudError as CloudError
     from cloud_anchor.errors import NothingToSendError as NothingToSendError
-    from cloud_anchor.errors import OutputError as OutputError
     from cloud_anchor.errors import RequestError as RequestError
     from cloud_anchor.pipeline import Pipeline as Pipeline
     from cloud_anchor.pipeline import PipelineResult as PipelineResult

@@ -1,6 +1,6 @@
 """`python -m cloud_anchor.anchor`: from a prompt to a payload.
 
-Responsible for the command line. Not responsible for making payloads (see `pipeline`, `batch`).
+Responsible for the command line. Not responsible for making payloads (see `pipeline`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloud_anchor.errors import RequestError, require
+from cloud_anchor.errors import RequestError
 from cloud_anchor.options import PipelineOptions
 from common.cli import CommandParser, option, run_command
 from common.files import write_whole
@@ -29,12 +29,12 @@ EPILOG = """examples:
   # a question to the shipped model, 10% of its steps
   python -m cloud_anchor.anchor --prompt "What is tin?" -o payload.bin
 
-  # Dream-7B for a device with this bundle; run again to continue
+  # Dream-7B for a device with this bundle
   python -m cloud_anchor.anchor --model Dream-org/Dream-v0-Instruct-7B \\
-      --edge bundles/qwen2.5-0.5b --input prompts.jsonl -o payloads/
+      --edge bundles/qwen2.5-0.5b --prompt "Why is the sky blue?" -o payload.bin
 
-exit codes: 0 ok, 2 usage, 3 nothing to send or some prompts failed, 4 bad or
-missing model, 6 too little memory, 130 interrupted
+exit codes: 0 ok, 2 usage, 3 nothing to send, 4 bad or missing model, 6 too
+little memory, 130 interrupted
 """
 
 _OUTPUT = ("-o", "--output")
@@ -51,7 +51,6 @@ class AnchorOptions(PipelineOptions):
         None, "a conversation: JSON list of role and content; - for stdin", Path, metavar="FILE", **_SOURCE
     )
     system: str | None = option(None, "system message before the question", metavar="TEXT")
-    input: Path | None = option(None, "one question a line; -o is a folder", Path, metavar="JSONL", **_SOURCE)
     output: str | None = option(None, "payload to write; - for stdout", flags=_OUTPUT, metavar="FILE")
     json: bool = option(False, "print everything, with each step, as JSON")
     codec: str = option(
@@ -66,7 +65,6 @@ class AnchorOptions(PipelineOptions):
         action=argparse.BooleanOptionalAction,
     )
     confidence: bool = option(False, "carry how sure each anchor is: the device's doubt")
-    batch: int = option(8, "answers denoised together (default 8)", metavar="N")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,10 +80,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: AnchorOptions) -> int:
-    return _run_one(options) if options.input is None else _run_many(options, options.input)
-
-
-def _run_one(options: AnchorOptions) -> int:
     prompt, codec = _prompt(options), options.codec
     options.check()
     bars = Bars("anchor", passing=True)
@@ -112,41 +106,6 @@ def _run_one(options: AnchorOptions) -> int:
         print(json.dumps(_json(result, sizes, decode)), file=report)
     else:
         print(_text(result, sizes, decode, options.output), file=sys.stderr)
-    return 0
-
-
-def _run_many(options: AnchorOptions, source: Path) -> int:
-    from cloud_anchor.batch import MANIFEST, BatchOptions, Folder, read_jobs, run_batch
-
-    if not options.output or options.output == "-":
-        raise RequestError("input: expected a folder for the payloads (-o FOLDER), found none")
-    require("batch", options.batch >= 1, "at least 1", options.batch)
-    if options.system is not None:
-        raise RequestError("system: expected --prompt, --prompt-file or --messages beside it, found --input")
-    jobs, bars = read_jobs(source), Bars("anchor", passing=True)
-    options.check()
-    pipeline = options.open_pipeline(answers=options.batch, progress=bars)
-    config, selection = pipeline.resolve(options.config(pipeline.plan()), options.selection())
-    batch = BatchOptions(
-        config, selection, options.codec, options.embed_prompt, options.batch, options.confidence
-    )
-    about = {"model": options.model, "contract": pipeline.form.contract.identity}
-    folder = Folder(Path(options.output), about | batch.settings())
-    left = [job for job in jobs if job.name not in folder.done]
-    with bars.stage("payloads", len(left)) as step:
-        failed = 0
-        for error in run_batch(pipeline, left, folder, batch):
-            failed += error is not None
-            step(1)
-    there, made = len(jobs) - len(left), len(left) - failed
-    if options.json:
-        print(json.dumps({"prompts": len(jobs), "made": made, "already_there": there, "failed": failed}))
-    else:
-        counts = f"prompts {len(jobs)}, made {made}, already there {there}, failed {failed}"
-        print(counts, file=sys.stderr)
-    if failed:
-        print(f"anchor: {failed} prompts failed; see the errors in {folder.path / MANIFEST}", file=sys.stderr)
-        return 3
     return 0
 
 

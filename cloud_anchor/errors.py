@@ -72,7 +72,3 @@ class NothingToSendError(CloudError):
     """The run has no tokens to send."""
 
     exit_code = 3
-
-
-class OutputError(CloudError):
-    """A result cannot be written: no space, no permission."""

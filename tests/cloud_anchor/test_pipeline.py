@@ -220,7 +220,3 @@ def test_the_command_for_a_device_with_another_vocabulary(
     report = json.loads(capsys.readouterr().out)
     assert report["predicted_text"] == report["edge"]["text"]
     assert report["contract"] == Bundle.open(other_edge_bundle).contract.to_json()
-    many = tmp_path / "prompts.jsonl"
-    many.write_text('{"prompt": "Why?", "id": "why"}\n')
-    assert main([*base, "--input", str(many), "-o", str(tmp_path / "many")]) == 0
-    assert (tmp_path / "many" / "why.bin").read_bytes() == (tmp_path / "one.bin").read_bytes()

@@ -93,7 +93,6 @@ def _run(args: _AskArguments) -> int:
     from edge_runtime.session import EdgeSession
     from links import open_link
     from links.asking import LinkCloud, retry_budget
-    from links.kinds import parse_address
     from links.quota import Quota, state_folder
     from links.seal import Seal, SealedLink
 
@@ -103,8 +102,6 @@ def _run(args: _AskArguments) -> int:
     question = sys.stdin.read().removesuffix("\n") if args.question == "-" else args.question
     if question == "":
         raise UsageError("question: expected a text, found an empty one")
-    if question is None and parse_address(args.link).kind == "sms-paste":
-        raise UsageError("question: expected one beside sms-paste, which reads standard input, found none")
     if args.fraction is not None and not 0 < args.fraction <= 1:
         raise UsageError(f"fraction: expected above 0, at most 1, found {args.fraction:g}")
     budget = retry_budget(args.airtime, args.timeout)

@@ -37,12 +37,6 @@ def _meshtastic(address: LinkAddress) -> Link:
     return open_meshtastic(address)
 
 
-def _sms(address: LinkAddress) -> Link:
-    from links.kinds.sms import open_sms
-
-    return open_sms(address)
-
-
 def _qr(address: LinkAddress) -> Link:
     from links.kinds.qr import open_qr
 
@@ -50,7 +44,6 @@ def _qr(address: LinkAddress) -> Link:
 
 
 _RADIO = ("channel", "to")
-_SPOOL = ("packing", "to")
 
 KINDS: dict[str, LinkKind] = {
     "udp": LinkKind(_udp, "udp:gateway.example.com:7777"),
@@ -59,9 +52,6 @@ KINDS: dict[str, LinkKind] = {
     "meshtastic-listen": LinkKind(_meshtastic, "meshtastic-listen:/dev/ttyUSB0", _RADIO),
     "meshtastic-tcp": LinkKind(_meshtastic, "meshtastic-tcp:radio.local", _RADIO),
     "meshtastic-tcp-listen": LinkKind(_meshtastic, "meshtastic-tcp-listen:radio.local:4403", _RADIO),
-    "sms-spool": LinkKind(_sms, "sms-spool:/var/spool/sms?to=+491701234567", _SPOOL),
-    "sms-spool-listen": LinkKind(_sms, "sms-spool-listen:/var/spool/sms", _SPOOL),
-    "sms-paste": LinkKind(_sms, "sms-paste:", ("to",)),
     "qr": LinkKind(_qr, "qr:codes"),
     "qr-listen": LinkKind(_qr, "qr-listen:codes"),
 }

@@ -1,7 +1,7 @@
 """A folder that frames come from and go to, as files that someone else carries.
 
 Responsible for whole files: what is written appears at once, what is read has stopped growing and is read
-once; and for not filling the disk. Not responsible for what is in a file (see `sms`, `qr`).
+once; and for not filling the disk. Not responsible for what is in a file (see `qr`).
 """
 
 from __future__ import annotations

@@ -38,13 +38,6 @@ from links.kinds import KINDS, parse_address
         "meshtastic:/dev/ttyUSB0?channel=9",
         "meshtastic-tcp-listen:host?to=!00000001",
         "meshtastic-tcp:",
-        "sms-spool:?to=123",
-        "sms-spool:folder",
-        "sms-spool:folder?to=mother",
-        "sms-spool:folder?to=123&packing=base64",
-        "sms-paste:?packing=binary",
-        "sms-paste:here",
-        "sms-spool-listen:folder?to=123",
     ],
 )
 def test_bad_addresses(address: str) -> None:

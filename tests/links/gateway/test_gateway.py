@@ -247,7 +247,6 @@ def test_without_an_answer_the_device_answers_alone_and_says_so(capsys: pytest.C
     "arguments",
     [
         ["--link", "pigeon:coop", "?"],
-        ["--link", "sms-paste:"],
         ["--link", "udp:localhost:1", ""],
         ["--link", "udp:localhost:1", "?", "--timeout", "0"],
         ["--link", "udp:localhost:1", "?", "--airtime", "0"],

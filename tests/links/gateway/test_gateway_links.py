@@ -71,24 +71,6 @@ def by_meshtastic(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def by_sms(folder: Path) -> Iterator[tuple[str, str]]:
-    up, down = folder / "service", folder / "device"
-    addresses = f"sms-spool-listen:{up}", f"sms-spool:{down}?to=+491702222222"
-    for address in addresses:
-        open_link(address).close()  # makes the folders
-
-    def carry() -> None:
-        for sender, receiver, number in ((down, up, "491701111111"), (up, down, "491702222222")):
-            for file in files(sender / "outgoing"):
-                text = file.read_text().partition("\n\n")[2]
-                (receiver / "incoming" / file.name).write_text(f"From: {number}\n\n{text}")
-                file.unlink()
-
-    with repeated(carry):
-        yield addresses
-
-
-@contextmanager
 def by_qr(folder: Path) -> Iterator[tuple[str, str]]:
     pytest.importorskip("segno", reason="the extra qr is not installed")
     pytest.importorskip("zxingcpp", reason="the extra qr is not installed")
@@ -106,7 +88,7 @@ def by_qr(folder: Path) -> Iterator[tuple[str, str]]:
         yield addresses
 
 
-@pytest.mark.parametrize("link", [by_udp, by_meshtastic, by_sms, by_qr])
+@pytest.mark.parametrize("link", [by_udp, by_meshtastic, by_qr])
 def test_a_question_is_answered(
     link: Callable[[Path], AbstractContextManager[tuple[str, str]]],
     url: str,

@@ -86,7 +86,7 @@ LEVELS: dict[str, str] = {
         model
         selection
         pipeline
-        batch options
+        options
         __init__
         anchor demo_view serve
         demo""",

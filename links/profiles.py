@@ -177,7 +177,6 @@ LINK_PROFILES = {
             (NTN_DELAY, NTN_DELAY),
             tariff=Tariff("price not stated", "", 0.0, 1, NTN_LEAST, NTN_HEADERS),
         ),
-        LinkProfile("qr", 271, 271),
     )
 }
 """udp: what crosses any path of the Internet whole (IPv6's least packet is 1,280).
@@ -201,6 +200,4 @@ may take hours. Money: Twilio's price in the United States in 2026, either way, 
 nb-iot-ntn: as Skylo's network is sold: a packet has at least 50 bytes, 28 of them IP and UDP, at most 1,200,
 and a median latency of about 10 s, taken as the round trip (docs.monogoto.io, "NTN Billing"). A few kbit/s
 without a dish. A price of a byte is not published: an address states it.
-
-qr: a code of version 10 at level L (ISO/IEC 18004), 57 modules wide, which a phone reads off a screen.
 """

@@ -37,12 +37,6 @@ def _meshtastic(address: LinkAddress) -> Link:
     return open_meshtastic(address)
 
 
-def _qr(address: LinkAddress) -> Link:
-    from links.kinds.qr import open_qr
-
-    return open_qr(address)
-
-
 _RADIO = ("channel", "to")
 
 KINDS: dict[str, LinkKind] = {
@@ -52,8 +46,6 @@ KINDS: dict[str, LinkKind] = {
     "meshtastic-listen": LinkKind(_meshtastic, "meshtastic-listen:/dev/ttyUSB0", _RADIO),
     "meshtastic-tcp": LinkKind(_meshtastic, "meshtastic-tcp:radio.local", _RADIO),
     "meshtastic-tcp-listen": LinkKind(_meshtastic, "meshtastic-tcp-listen:radio.local:4403", _RADIO),
-    "qr": LinkKind(_qr, "qr:codes"),
-    "qr-listen": LinkKind(_qr, "qr-listen:codes"),
 }
 """Kinds of links by name. Each imports what it needs when it is opened."""
 

@@ -18,7 +18,7 @@ FOREIGN: dict[str, set[str]] = {
     "links": {"common", "payload", "edge_runtime"},
 }
 LAZY = {"brotli", "matplotlib", "tokenizers", "onnxruntime_genai", "llama_cpp", "rich", "transformers"}
-LAZY |= {"PIL", "cryptography", "llguidance", "meshtastic", "pubsub", "segno", "zxingcpp"}
+LAZY |= {"cryptography", "llguidance", "meshtastic", "pubsub"}
 """What a benchmark, a progress bar or a link may import inside a function, where it is installed."""
 
 

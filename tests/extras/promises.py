@@ -87,14 +87,13 @@ EXTRAS: dict[str, Extra] = {
             Command(f'inversespec-ask --link udp:127.0.0.1:9 --timeout 1 "{PROMPT}"'),
             Command("inversespec-gateway --help"),
         ),
-        absent=(*ABSENT, "rich", "cryptography", "segno"),
+        absent=(*ABSENT, "rich", "cryptography"),
         torch=False,
     ),
     "endpoint": Extra((Command("edge_runtime.endpoint --help"),), absent=ABSENT, torch=False),
     "sealed": Extra(
         (Command("links.seal one --encrypted", writes="one.device.seal"),), absent=ABSENT, torch=False
     ),
-    "qr": Extra((Command(f'links.ask --link qr:codes --timeout 1 "{PROMPT}"'),), absent=ABSENT, torch=False),
     "convert": Extra(
         (
             Command(

@@ -57,9 +57,7 @@ def test_every_kind_has_an_example_that_is_right() -> None:
         assert parse_address(kind.example).kind == name
 
 
-@pytest.mark.parametrize(
-    ("address", "missing"), [("meshtastic-tcp:host", "meshtastic.tcp_interface"), ("qr:folder", "segno")]
-)
+@pytest.mark.parametrize(("address", "missing"), [("meshtastic-tcp:host", "meshtastic.tcp_interface")])
 def test_an_extra_that_is_missing(address: str, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(LinkError):

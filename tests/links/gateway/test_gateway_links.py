@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -32,26 +30,6 @@ def url() -> Iterator[str]:
 
 
 @contextmanager
-def repeated(work: Callable[[], None]) -> Iterator[None]:
-    """Someone who carries messages again and again."""
-    stop = threading.Event()
-
-    def carry() -> None:
-        while not stop.wait(0.05):
-            work()
-
-    thread = threading.Thread(target=carry, daemon=True)
-    thread.start()
-    yield
-    stop.set()
-    thread.join(10)
-
-
-def files(folder: Path) -> list[Path]:
-    return [file for file in folder.iterdir() if not file.name.startswith(".")]
-
-
-@contextmanager
 def by_udp(folder: Path) -> Iterator[tuple[str, str]]:
     with UdpLink("127.0.0.1", 0, service=True) as free:
         address = free.address
@@ -70,25 +48,7 @@ def by_meshtastic(folder: Path) -> Iterator[tuple[str, str]]:
         node.close()
 
 
-@contextmanager
-def by_qr(folder: Path) -> Iterator[tuple[str, str]]:
-    pytest.importorskip("segno", reason="the extra qr is not installed")
-    pytest.importorskip("zxingcpp", reason="the extra qr is not installed")
-    up, down = folder / "service", folder / "device"
-    addresses = f"qr-listen:{up}", f"qr:{down}"
-    for address in addresses:
-        open_link(address).close()
-
-    def carry() -> None:
-        for sender, receiver in ((down, up), (up, down)):
-            for file in files(sender / "outgoing"):
-                shutil.move(file, receiver / "incoming" / file.name)
-
-    with repeated(carry):
-        yield addresses
-
-
-@pytest.mark.parametrize("link", [by_udp, by_meshtastic, by_qr])
+@pytest.mark.parametrize("link", [by_udp, by_meshtastic])
 def test_a_question_is_answered(
     link: Callable[[Path], AbstractContextManager[tuple[str, str]]],
     url: str,

@@ -149,6 +149,7 @@ class Chaos:
         environment = {
             **os.environ,
             "CHAOS_CLOCK": str(clock),
+            "XDG_STATE_HOME": str(folder / "state"),
             "PYTHONPATH": f"{here / 'clock'}:{here.parents[1]}",
         }
         self._clock, self._running, self._folder = clock, dict[str, subprocess.Popen[bytes]](), folder
@@ -171,8 +172,8 @@ class Chaos:
             address = f"udp-listen:{self.udp}?price=0.000001&currency=USD"
             url = f"http://127.0.0.1:{self.port}"
             gateway = f"-m links.gateway --link {address} --service {url}"
-            state = f"--edge {pair.bundle} --threads 1 --state {folder / 'state'} --timeout {DEADLINE}"
-            self._start("gateway", f"{gateway} {named} {state}", r"(gateway: udp)", environment)
+            options = f"--edge {pair.bundle} --threads 1 --timeout {DEADLINE}"
+            self._start("gateway", f"{gateway} {named} {options}", r"(gateway: udp)", environment)
             yield
         finally:
             for process in self._running.values():

@@ -62,11 +62,6 @@ def round_checkpoint(folder: Path) -> None:
     save_file(rounded(load_file(folder / FILE)), folder / FILE, metadata={"format": "pt"})
 
 
-def restore_checkpoint(folder: Path) -> None:
-    """Put the weights of a checkpoint folder of this form into float32, in place."""
-    save_file(restored(load_file(folder / FILE)), folder / FILE, metadata={"format": "pt"})
-
-
 def open_qwen2(folder: Path, **options: Any) -> Qwen2ForCausalLM:
     """A Qwen2 checkpoint in this form or in an ordinary one; options, and errors, of `from_pretrained`."""
     if not in_rows(folder):

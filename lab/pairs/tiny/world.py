@@ -47,8 +47,6 @@ def _names(ends: list[str], count: int, salt: int) -> tuple[str, ...]:
 
 
 TOWNS = _names(_TOWN_ENDS, 64, 11)
-NO_TOWNS = tuple(stem + end for stem in _STEMS for end in _TOWN_ENDS if stem + end not in TOWNS)
-"""Names like those of towns that the world has not: no training text has them."""
 RIVERS = _names(_RIVER_ENDS, 24, 12)
 SURNAMES = _names(_SURNAME_ENDS, 64, 13)
 

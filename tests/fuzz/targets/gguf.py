@@ -19,8 +19,6 @@ INSTRUMENTED = (
 )
 MAX_BYTES = 1 << 14
 
-MOST_PARAMETERS = 1 << 20
-
 
 def run(data: bytes) -> None:
     path = folder() / "model.gguf"

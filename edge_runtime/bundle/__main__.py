@@ -1,4 +1,4 @@
-"""python -m edge_runtime.bundle: the bundles of this device, and how others come to it.
+"""python -m edge_runtime.bundle: the bundles of this device, and how one comes from a service.
 
 Responsible for the command line. Not responsible for installing (see `install`) or choosing them (`lookup`).
 """
@@ -7,28 +7,24 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from common.cli import CommandParser, option, run_command
 from common.progress import BytesLine, Silent
-from edge_runtime.bundle.bundle import BUNDLES, MANIFEST, read_manifest
+from edge_runtime.bundle.bundle import BUNDLES, read_manifest
 from edge_runtime.bundle.lookup import installed
-from edge_runtime.client import KEY_VARIABLE
+from edge_runtime.bundle.manifest import MANIFEST
 from edge_runtime.client.client import open_client
+from edge_runtime.commands import KeyOptions
 from edge_runtime.errors import EdgeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _EPILOG = """\
 examples:
   python -m edge_runtime.bundle list
   python -m edge_runtime.bundle pull http://localhost:8080 --variant int8
-  python -m edge_runtime.bundle add bundles/qwen2.5-0.5b
-  python -m edge_runtime.bundle remove qwen2.5-0.5b
 
 exit codes: 0 done, 2 wrong usage, 4 bad or missing bundle,
 5 refused by the service or not reached, 130 interrupted
@@ -41,39 +37,22 @@ class _ListArguments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _InstallArguments(_ListArguments):
+class _PullArguments(KeyOptions, _ListArguments):
+    url: str = option("", "address of the service", flags=("url",))
+    timeout: float = option(
+        60.0, "seconds for one request; what is longer continues in the next (default 60)", metavar="S"
+    )
     name: str | None = option(None, "name that it gets here; default: its own")
     variant: str | None = option(None, "take this variant alone; default: all", metavar="NAME")
     replace: bool = option(False, "replace the bundle of this name")
     quiet: bool = option(False, "no progress on standard error")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PullArguments(_InstallArguments):
-    url: str = option("", "address of the service", flags=("url",))
-    key_file: Path | None = option(
-        None, f"file with its key; default: ${KEY_VARIABLE}, else none", Path, metavar="FILE"
-    )
-    timeout: float = option(
-        60.0, "seconds for one request; what is longer continues in the next (default 60)", metavar="S"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _AddArguments(_InstallArguments):
-    folder: Path = option(Path(), "folder of the bundle", Path, flags=("folder",))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _RemoveArguments(_ListArguments):
-    name: str = option("", "name of an installed bundle", flags=("name",))
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     parser = CommandParser(
         prog="python -m edge_runtime.bundle",
-        description="List this device's model bundles, get one from a service, add or remove one.",
+        description="List this device's model bundles, or get one from a service.",
         epilog=_EPILOG,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -136,47 +115,23 @@ def _described(path: Path) -> dict[str, Any]:
 def _pull(args: _PullArguments) -> int:
     from edge_runtime.bundle.install import pull
 
-    return _installed(args, pull, open_client("url", args.url, args.key_file, args.timeout))
-
-
-def _add(args: _AddArguments) -> int:
-    from edge_runtime.bundle.install import add
-
-    return _installed(args, add, args.folder)
-
-
-def _installed(args: _InstallArguments, install: Callable[..., Path], source: object) -> int:
-    path = install(
-        source,
+    path = pull(
+        open_client("url", args.url, args.key_file, args.timeout),
         name=args.name,
         variant=args.variant,
         replace=args.replace,
         progress=Silent() if args.quiet else BytesLine(),
     )
-    _report(args, "installed", path)
+    if args.json:
+        print(json.dumps({"installed": path.name, "path": str(path.resolve())}))
+    else:
+        print(f"installed {path.name}: {path}")
     return 0
-
-
-def _remove(args: _RemoveArguments) -> int:
-    from edge_runtime.bundle.install import remove
-
-    _report(args, "removed", remove(args.name))
-    return 0
-
-
-def _report(args: _ListArguments, done: str, path: Path) -> None:
-    print(
-        json.dumps({done: path.name, "path": str(path.resolve())})
-        if args.json
-        else f"{done} {path.name}: {path}"
-    )
 
 
 _COMMANDS: dict[str, tuple[type, Callable[[Any], int], str]] = {
     "list": (_ListArguments, _list, "the bundles of this device, in the order in which they are looked up"),
     "pull": (_PullArguments, _pull, "install the bundle of a service; an interrupted download continues"),
-    "add": (_AddArguments, _add, "install a copy of a bundle's folder"),
-    "remove": (_RemoveArguments, _remove, "delete an installed bundle"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Installation: bundles come into the user's folder, from a service or another folder, and leave it.
+"""Installation: a service's bundle comes into the user's folder.
 
 Responsible for what is in that folder: nothing half-written, nothing replaced unasked, nothing outside of it.
 Not responsible for HTTP (see `client`), or for which bundle is used (see `lookup`).
@@ -20,22 +20,13 @@ from typing import Any, BinaryIO
 
 from common.files import locked
 from common.progress import Progress, Silent
-from edge_runtime.bundle.bundle import (
-    MANIFEST,
-    MAX_MANIFEST_BYTES,
-    Bundle,
-    Manifest,
-    parse_manifest,
-    read_manifest,
-    shipped_bundles,
-)
+from edge_runtime.bundle.bundle import MAX_MANIFEST_BYTES, Bundle, file_record, parse_manifest
 from edge_runtime.bundle.lookup import roots
-from edge_runtime.bundle.manifest import FileRecord
+from edge_runtime.bundle.manifest import MANIFEST, FileRecord, Manifest
 from edge_runtime.client.client import BUNDLE_NAME, Client
 from edge_runtime.errors import (
     BundleFileError,
     BundleHashError,
-    BundleMissingError,
     BundleVariantError,
     CloudUnavailableError,
     UsageError,
@@ -45,9 +36,6 @@ SPARE_BYTES = 16 << 20
 """Free storage that an installation leaves."""
 _LEAST_PROGRESS = 1 << 10
 """Bytes that a request cut off in the middle must have brought for the next one to be sent."""
-
-Source = Callable[[str, FileRecord, BinaryIO, Callable[[bytes], None]], None]
-"""Writes a file (its name and record) through a function; the file opened for it may hold a beginning."""
 
 
 def pull(
@@ -67,114 +55,31 @@ def pull(
     Raises CloudFailureError, BundleError, or UsageError where it is there already, without `replace`.
     """
     name = name or client.bundle_name()
+    if not BUNDLE_NAME.fullmatch(name):
+        raise UsageError(f"name: expected letters, digits and . _ -, at most 64, found {name!r:.80}")
     with client.bundle_file(MANIFEST) as response:
-        data = response.read_at_most(MAX_MANIFEST_BYTES)
-
-    def download(file: str, record: FileRecord, part: BinaryIO, write: Callable[[bytes], None]) -> None:
-        furthest = part.tell()
-        while (start := part.tell()) < record.size:
-            try:
-                with client.bundle_file(file, start) as response:
-                    if response.first_byte != start:
-                        _empty(part)
-                    for piece in response.pieces(record.size - part.tell()):
-                        write(piece)
-            except CloudUnavailableError:
-                if part.tell() < furthest + _LEAST_PROGRESS:
-                    raise
-            if part.tell() < record.size and part.tell() < furthest + _LEAST_PROGRESS:
-                raise CloudUnavailableError(
-                    f"{client.url}: expected {record.size} bytes of {file}, found fewer"
-                )
-            furthest = max(furthest, part.tell())
-
-    return _install(
-        _one_variant(parse_manifest(data, client.url), variant), name, download, replace, root, progress
-    )
-
-
-def add(
-    folder: Path,
-    *,
-    name: str | None = None,
-    variant: str | None = None,
-    replace: bool = False,
-    root: Path | None = None,
-    progress: Progress | None = None,
-) -> Path:
-    """Installs a copy of a bundle's folder; otherwise as `pull`."""
-    read_manifest(folder)
-    data = parse_manifest((folder / MANIFEST).read_bytes(), str(folder))
-
-    def copy(file: str, record: FileRecord, part: BinaryIO, write: Callable[[bytes], None]) -> None:
-        try:
-            with (folder / file).open("rb") as source:
-                source.seek(part.tell())
-                while piece := source.read(min(1 << 20, record.size - part.tell())):
-                    write(piece)
-        except OSError as error:
-            raise BundleFileError(
-                f"{folder / file}: expected a readable file, found: {error.strerror}"
-            ) from None
-
-    return _install(_one_variant(data, variant), name or folder.resolve().name, copy, replace, root, progress)
-
-
-def remove(name: str, root: Path | None = None) -> Path:
-    """Deletes an installed bundle; returns where it was. Raises UsageError or BundleMissingError."""
+        data = parse_manifest(response.read_at_most(MAX_MANIFEST_BYTES), client.url)
+    if variant is not None:
+        data = _one_variant(data, variant)
     root = root or roots()[0]
-    _check_name(name)
-    target = root / name
-    if not (target / MANIFEST).is_file():
-        if name in shipped_bundles():
-            raise UsageError(f"{name}: expected an installed bundle, found one that ships with this package")
-        names = ", ".join(sorted(path.parent.name for path in root.glob(f"[!.]*/{MANIFEST}"))) or "none"
-        raise BundleMissingError(
-            f"{name}: expected an installed bundle, found none in {root}; there: {names}"
-        )
-    with _one_at_a_time(root):
-        _discard(target)
-    return target
-
-
-def _one_variant(data: dict[str, Any], variant: str | None) -> dict[str, Any]:
-    """A manifest with one of its variants, or with all."""
-    known = Manifest.from_json(data).variants
-    if variant is None:
-        return data
-    if variant not in known:
-        raise BundleVariantError(f"expected a variant of {', '.join(sorted(known))}, found {variant!r}")
-    return data | {"variants": {variant: data["variants"][variant]}, "default_variant": variant}
-
-
-def _install(
-    data: dict[str, Any],
-    name: str,
-    source: Source,
-    replace: bool,
-    root: Path | None,
-    progress: Progress | None,
-) -> Path:
-    """Puts a bundle together and gives it its name. data: the content of its manifest."""
-    root = root or roots()[0]
-    _check_name(name)
     target = root / name
     if target.exists() and not replace:
         raise UsageError(f"{target}: expected no such bundle yet, found one. Add --replace, or give a --name")
     if target.exists() and not (target / MANIFEST).is_file():
         raise UsageError(f"{target}: expected a bundle to replace, found something else. Give another --name")
     text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
-    manifest = Manifest.from_json(data)
-    total = sum(record.size for record in manifest.records.values())
+    records = Manifest.from_json(data).records
+    total = sum(record.size for record in records.values())
     stage = root / f".{name}.{hashlib.sha256(text.encode()).hexdigest()[:12]}.part"
+    busy = UsageError(f"{root}: expected one installation at a time, found another running. Wait for it")
     try:
         stage.mkdir(parents=True, exist_ok=True)
-        with _one_at_a_time(root):
+        with locked(root / ".lock", busy):
             _check_storage(stage, total)
             with (progress or Silent()).stage(name, total) as step:
-                for file, record in manifest.records.items():
+                for file, record in records.items():
                     (stage / file).parent.mkdir(parents=True, exist_ok=True)
-                    _write(stage / file, file, record, source, step)
+                    _download(client, file, record, stage / file, step)
             (stage / MANIFEST).write_text(text, encoding="utf-8")
             Bundle.open(stage, verify=False).verify_contract()
             _publish(stage, target)
@@ -187,35 +92,44 @@ def _install(
     return target
 
 
-def _write(path: Path, name: str, record: FileRecord, source: Source, step: Callable[[int], None]) -> None:
+def _one_variant(data: dict[str, Any], variant: str) -> dict[str, Any]:
+    """A manifest with one of its variants."""
+    if variant not in data["variants"]:
+        known = ", ".join(sorted(data["variants"]))
+        raise BundleVariantError(f"expected a variant of {known}, found {variant!r}")
+    return data | {"variants": {variant: data["variants"][variant]}, "default_variant": variant}
+
+
+def _download(client: Client, name: str, record: FileRecord, path: Path, step: Callable[[int], None]) -> None:
     """A file with its record's size and SHA-256, continued where there is a beginning."""
-    digest = hashlib.sha256()
     with path.open("a+b") as part:
         if part.tell() > record.size:
             _empty(part)
-        part.seek(0)
-        while piece := part.read(1 << 20):
-            digest.update(piece)
         step(part.tell())
-        at = part.tell()
-
-        def write(piece: bytes) -> None:
-            nonlocal digest, at
-            if part.tell() != at:  # the source began anew
-                step(-at)
-                digest, at = hashlib.sha256(), 0
-            part.write(piece)
-            digest.update(piece)
-            at += len(piece)
-            step(len(piece))
-
-        source(name, record, part, write)
-        found = part.tell()
-    if found != record.size or digest.hexdigest() != record.sha256:
+        furthest = part.tell()
+        while (start := part.tell()) < record.size:
+            try:
+                with client.bundle_file(name, start) as response:
+                    if response.first_byte != start:
+                        _empty(part)
+                        step(-start)
+                    for piece in response.pieces(record.size - part.tell()):
+                        part.write(piece)
+                        step(len(piece))
+            except CloudUnavailableError:
+                if part.tell() < furthest + _LEAST_PROGRESS:
+                    raise
+            if part.tell() < record.size and part.tell() < furthest + _LEAST_PROGRESS:
+                raise CloudUnavailableError(
+                    f"{client.url}: expected {record.size} bytes of {name}, found fewer"
+                )
+            furthest = max(furthest, part.tell())
+    found = file_record(path)
+    if found != record:
         path.unlink()
         raise BundleHashError(
-            f"{name}: expected {record.size} bytes of SHA-256 {record.sha256}, found {found} of "
-            f"{digest.hexdigest()}: it was changed on its way or where it comes from. Try again."
+            f"{name}: expected {record.size} bytes of SHA-256 {record.sha256}, found {found.size} of "
+            f"{found.sha256}: it was changed on its way or where it comes from. Try again."
         )
 
 
@@ -234,17 +148,6 @@ def _check_storage(stage: Path, total: int) -> None:
         )
 
 
-def _check_name(name: str) -> None:
-    if not BUNDLE_NAME.fullmatch(name):
-        raise UsageError(f"name: expected letters, digits and . _ -, at most 64, found {name!r:.80}")
-
-
-def _one_at_a_time(root: Path) -> Any:
-    root.mkdir(parents=True, exist_ok=True)
-    busy = f"{root}: expected one installation at a time, found another running. Wait for it"
-    return locked(root / ".lock", UsageError(busy))
-
-
 def _publish(stage: Path, target: Path) -> None:
     """Gives a bundle its name, in place of the one that has it, which is put back where that fails."""
     old = target.with_name(f".{target.name}.old")
@@ -258,14 +161,3 @@ def _publish(stage: Path, target: Path) -> None:
             os.rename(old, target)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _discard(target: Path) -> None:
-    """Deletes a bundle; a link to one is deleted, not what it leads to."""
-    if target.is_symlink():
-        target.unlink()
-        return
-    old = target.with_name(f".{target.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    os.rename(target, old)
-    shutil.rmtree(old)

@@ -173,10 +173,11 @@ class _JacobiIteration:
     def result(self) -> EdgeWalk:
         # A special token, which no answer has, cannot be left to the edge model in any case.
         special = ~self._ordinary()
-        doubtful = self.margin < self.config.guard
-        # Another token there would be followed by none that it could contradict.
-        doubtful[self.last_bound + 1 :] = False
-        needed = ((self.greedy != self.text) | doubtful) & (self.may_send | special)
+        differs = (self.greedy != self.text) & (self.may_send | special)
+        # Behind the last token that binds or is sent, where passes ran out, another one contradicts nothing.
+        last = max(self.last_bound, *differs.nonzero()[0], -1)
+        doubtful = (self.margin < self.config.guard) & (np.arange(len(self.text)) <= last)
+        needed = differs | (doubtful & (self.may_send | special))
         sent = [int(position) for position in needed.nonzero()[0]]
         gains = {position: self._gain(position) for position in sent}
         return EdgeWalk(self.text.tolist(), sent, gains, self.passes, self.tokens)

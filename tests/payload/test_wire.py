@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -17,12 +18,9 @@ from payload.errors import (
     ChecksumError,
     CodecError,
     ContractMismatchError,
-    MalformedPayloadError,
     OversizedPayloadError,
     PayloadError,
     PromptRequiredError,
-    TruncatedPayloadError,
-    VersionError,
 )
 from payload.extras import MAX_STEPS
 from payload.header import MAX_PAYLOAD_BYTES, seal
@@ -89,7 +87,7 @@ def test_a_stream_comes_back(anchors: AnchorSet, luck: random.Random) -> None:
     shared = dataclasses.replace(alone, base=Base(encode(first, alone), first))
     data = encode(anchors, shared)
     assert decode(data, shared) == anchors
-    with pytest.raises(BasePayloadError, match="found none"):
+    with pytest.raises(BasePayloadError):
         decode(data, alone)
 
 
@@ -127,36 +125,14 @@ def test_every_truncation_is_refused(codec: str) -> None:
     for size in range(len(data)):
         with pytest.raises(PayloadError):
             decode(data[:size], BARE)
-    with pytest.raises(TruncatedPayloadError, match="header: expected 4 bytes at byte 0, found 0"):
-        decode(b"", BARE)
-
-
-def test_another_contract_is_refused_by_name() -> None:
-    data = encode(some(), BARE)
-    other = contract(name="b")
-    with pytest.raises(ContractMismatchError, match=f"expected tag {other.identity[:2]}.*{TOY.identity[:2]}"):
-        decode(data, Shared(other))
-    assert peek(data).tag == TOY.identity[:2]
-    with pytest.raises(ContractMismatchError, match="expected anchors of contract"):
-        encode(some(), Shared(other))
 
 
 def test_another_contract_with_the_same_tag_is_noticed() -> None:
     data = encode(some(), BARE)
     twins = (dataclasses.replace(TOY, vocab_hash=f"{number:064x}") for number in range(5000))
     twin = next(c for c in twins if c.identity[0:2] == TOY.identity[0:2])
-    with pytest.raises(ChecksumError, match="another contract"):
+    with pytest.raises(ChecksumError):
         decode(data, Shared(twin))
-
-
-def test_another_prompt_is_noticed() -> None:
-    data = encode(some(), Shared(TOY, [1, 2, 3]))
-    assert peek(data).needs_prompt
-    with pytest.raises(PromptRequiredError, match="found none; give the prompt beside"):
-        decode(data, BARE)
-    for other in ([], [1, 2], [1, 2, 4], [1, 2, 3, 0]):
-        with pytest.raises(ChecksumError, match="another prompt"):
-            decode(data, Shared(TOY, other))
 
 
 def test_a_carried_prompt_is_put_in_the_template_by_the_reader() -> None:
@@ -166,61 +142,39 @@ def test_a_carried_prompt_is_put_in_the_template_by_the_reader() -> None:
     data = encode(anchors, Shared(TOY, templated), extras=Extras(prompt))
     carried = peek(data).extras.prompt
     assert decode(data, Shared(TOY, TOKENS.encode(f"<user>{carried}<answer>"))) == anchors
-    with pytest.raises(PromptRequiredError, match="chat template"):
+    with pytest.raises(PromptRequiredError):
         decode(data, BARE)
-    with pytest.raises(ChecksumError, match="another prompt"):
+    with pytest.raises(ChecksumError):
         decode(data, Shared(TOY, TOKENS.encode(str(carried))))
 
 
-def test_a_writer_that_used_the_text_alone_can_still_be_read() -> None:
-    anchors, prompt = some(), "Where is the answer?"
-    data = encode(anchors, Shared(TOY, TOKENS.encode(prompt)), extras=Extras(prompt))
-    assert decode(data, Shared(TOY, TOKENS.encode(str(peek(data).extras.prompt)))) == anchors
+@pytest.mark.parametrize(
+    ("error", "make"),
+    [
+        (ContractMismatchError, lambda: encode(some(), Shared(contract(name="b")))),
+        (CodecError, lambda: encode(some(), BARE, "zip")),
+        (OversizedPayloadError, lambda: decode(bytes(MAX_PAYLOAD_BYTES + 1), BARE)),
+        (OversizedPayloadError, lambda: encode(some(), BARE, "auto", Extras("x" * 70_000))),
+        (PayloadError, lambda: encode(some(), Shared(TOY), "template-gzip")),
+        (AnchorRangeError, lambda: some(ids=(len(PIECES),) * 12)),
+        (AnchorRangeError, lambda: some(length=3)),
+        (AnchorRangeError, lambda: AnchorSet((1, 1), (0, 0), 4, TOY)),
+        (AnchorRangeError, lambda: AnchorSet((), (), MAX_CANVAS + 1, TOY)),
+        (AnchorRangeError, lambda: Extras(step=MAX_STEPS + 1)),
+        (AnchorRangeError, lambda: Extras(confidence=(0, 4))),
+        (AnchorRangeError, lambda: encode(some(), BARE, extras=Extras(confidence=(1,)))),
+        (AnchorRangeError, lambda: decode(one_level(), BARE)),
+    ],
+)
+def test_what_cannot_be_is_refused(error: type[PayloadError], make: Callable[[], object]) -> None:
+    with pytest.raises(error):
+        make()
 
 
-def test_a_higher_version_and_an_unknown_codec_are_named() -> None:
-    data = encode(some(), BARE)
-    with pytest.raises(VersionError, match=r"expected 1, found 2 .*update"):
-        decode(bytes([0x80 | data[0] & 0x3F]) + data[1:], BARE)
-    with pytest.raises(VersionError, match=r"expected 1, found 0 .*not a payload"):
-        peek(b"\0" * 20)
-    with pytest.raises(CodecError, match=r"3 \(predictive\), found 5"):
-        decode(bytes([data[0] & 0xC7 | 5 << 3]) + data[1:], BARE)
-    with pytest.raises(CodecError, match="found 'zip'"):
-        encode(some(), BARE, "zip")
-    with pytest.raises(MalformedPayloadError, match="neither prompt nor base"):
-        peek(bytes([1 << 6 | 4]) + data[1:])
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(OversizedPayloadError, match="not a payload"):
-        decode(bytes(MAX_PAYLOAD_BYTES + 1), BARE)
-    with pytest.raises(AnchorRangeError, match="outside the vocabulary"):
-        some(ids=(len(PIECES),) * 12)
-    with pytest.raises(AnchorRangeError, match="outside the response"):
-        some(length=3)
-    with pytest.raises(AnchorRangeError, match="ascend"):
-        AnchorSet((1, 1), (0, 0), 4, TOY)
-    with pytest.raises(AnchorRangeError, match="canvas"):
-        AnchorSet((), (), MAX_CANVAS + 1, TOY)
-    with pytest.raises(AnchorRangeError, match="steps: expected 0 to"):
-        Extras(step=MAX_STEPS + 1)
-    with pytest.raises(AnchorRangeError, match="confidence: expected levels 0 to 3"):
-        Extras(confidence=(0, 4))
-    with pytest.raises(OversizedPayloadError, match="beside the payload"):
-        encode(some(), BARE, extras=Extras("x" * 70_000))
-    with pytest.raises(PayloadError, match="expected a tokenizer"):
-        encode(some(), Shared(TOY), "template-gzip")
-
-
-def test_confidence_levels_are_one_per_anchor() -> None:
-    with pytest.raises(AnchorRangeError, match="one confidence level per anchor"):
-        encode(some(), BARE, extras=Extras(confidence=(1,)))
-    # A writer without this check: the reader has it too.
+def one_level() -> bytes:
+    """A payload of 12 anchors with one level of confidence, from a writer without a check."""
     body = encode(some(), Shared(TOY))[4:]
-    data = seal(TOY, Codec.COMPACT, body, Extras(confidence=(1,)).to_bytes())
-    with pytest.raises(AnchorRangeError, match="one confidence level per anchor"):
-        decode(data, BARE)
+    return seal(TOY, Codec.COMPACT, body, Extras(confidence=(1,)).to_bytes())
 
 
 def test_anchors_by_position() -> None:
@@ -234,16 +188,16 @@ def test_anchors_by_position() -> None:
 def test_a_base_must_be_part_of_what_follows() -> None:
     first, second = some(5), some(12)
     shared = Shared(TOY, tokens=TOKENS, base=Base(encode(first, BARE), first))
-    with pytest.raises(AnchorRangeError, match="committed tokens stay"):
+    with pytest.raises(AnchorRangeError):
         encode(second, shared)
     grown = dataclasses.replace(first, length=50)
     data = encode(grown, shared)
     other = Base(encode(second, BARE), second)
     with pytest.raises(PayloadError):
         decode(data, Shared(TOY, base=other))
-    with pytest.raises(CodecError, match="adds to another"):
+    with pytest.raises(CodecError):
         encode(grown, shared, "template-gzip")
-    with pytest.raises(AnchorRangeError, match="known length stays"):
+    with pytest.raises(AnchorRangeError):
         encode(dataclasses.replace(grown, length=None), shared)
 
 
@@ -258,11 +212,9 @@ def test_auto_leaves_out_what_is_too_large() -> None:
     shared = Shared(TOY, tokens=TOKENS)
     longest = max(range(len(PIECES)), key=lambda token: len(PIECES[token]))
     anchors = AnchorSet.of(dict.fromkeys(range(20_000), longest), 20_000, TOY, 20_000)
-    with pytest.raises(OversizedPayloadError, match="use codec compact"):
+    with pytest.raises(OversizedPayloadError):
         encode(anchors, shared, "template-gzip")
     assert peek(encode(anchors, shared, "auto")).codec is Codec.COMPACT
-    with pytest.raises(OversizedPayloadError, match="beside the payload"):
-        encode(some(), shared, "auto", Extras("x" * 70_000))
 
 
 def test_one_token_costs_few_bytes() -> None:

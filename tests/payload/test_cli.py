@@ -34,7 +34,7 @@ def test_inspect_tells_the_header(file: Path, capsys: pytest.CaptureFixture[str]
     assert report["bytes"] == file.stat().st_size
     assert (report["step"], report["total_steps"]) == (3, 32)
     assert main(["inspect", str(file)]) == 0
-    assert "give --contract to list them" in capsys.readouterr().out
+    assert main(["inspect", str(file), "--prompt-ids", "1,x"]) == 2
 
 
 def test_inspect_lists_the_anchors(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,36 +46,22 @@ def test_inspect_lists_the_anchors(file: Path, tmp_path: Path, capsys: pytest.Ca
     assert report["positions"] == [0, 1, 4]
     assert report["ids"] == [97, 98, 99]
     assert main(["inspect", str(file), "--contract", str(bundle), "--prompt-ids", "1,3"]) == 3
-    assert "another prompt" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("content", "code", "words"),
-    [
-        (None, 2, "expected a readable payload file"),
-        (b"", 3, "cut short"),
-        (b"hello world", 3, "codec: expected 0"),
-        (bytes([0x6B]) * 4 + b"\0", 3, "codec: expected 0"),
-        (bytes(600_000), 3, "not a payload"),
-        (bytes(9000), 2, "found a frame"),
-    ],
+    ("content", "code"),
+    [(None, 2), (b"", 3), (b"hello world", 3), (b"kkkk\0", 3), (bytes(600_000), 3), (bytes(9000), 2)],
 )
 def test_inspect_refuses(
-    content: bytes | None, code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes | None, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "file"
     if content is not None:
         path.write_bytes(content)
     assert main(["inspect", str(path)]) == code
     shown = capsys.readouterr()
-    assert words in shown.err
     assert shown.err.count("\n") == 1
     assert not shown.out
-
-
-def test_inspect_refuses_what_is_no_number(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(file), "--prompt-ids", "1,x"]) == 2
-    assert "--prompt-ids: expected" in capsys.readouterr().err
 
 
 def test_standard_input(file: Path) -> None:

@@ -90,12 +90,12 @@ def test_markers_of_another_name() -> None:
     ids=["none", "unknown", "bare"],
 )
 def test_a_tokenizer_without_the_end_of_an_answer(template: dict[str, Any], ends: tuple[str, ...]) -> None:
-    with pytest.raises(ContractMismatchError, match="no special token"):
+    with pytest.raises(ContractMismatchError):
         Contract.of(tokenizer(["<s>", IM_END], []), template, ends)
 
 
 def test_an_end_that_has_no_id_is_refused() -> None:
-    with pytest.raises(ContractMismatchError, match="<nothing>"):
+    with pytest.raises(ContractMismatchError):
         Contract(20, "0" * 64, {IM_END: 21}, "1" * 64, ("<nothing>",))
 
 
@@ -105,7 +105,7 @@ def test_anchors_cross_the_wire_and_special_ids_never_do(data: st.DataObject) ->
     contract = Contract.of(tokenizer([*SHARED_SPECIALS, "<repo_name>"], ["<late>"]), CHATML)
     ids = data.draw(st.lists(st.integers(0, contract.vocab_size - 1), min_size=1, max_size=12))
     if contract.reserved & set(ids):
-        with pytest.raises(AnchorRangeError, match="special token"):
+        with pytest.raises(AnchorRangeError):
             AnchorSet(tuple(range(len(ids))), tuple(ids), 32, contract)
         return
     anchors = AnchorSet(tuple(range(0, 2 * len(ids), 2)), tuple(ids), 32, contract)

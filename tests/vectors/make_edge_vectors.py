@@ -3,7 +3,7 @@
 Answers of two variants, alone and to payloads of every codec; conversations; the tokenizer;
 sealed and predictive payloads, whole and broken. Run it again when the shipped pair has changed:
 
-    python tests/vectors/make_edge_vectors.py
+    python -m tests.vectors.make_edge_vectors
 """
 
 from __future__ import annotations
@@ -11,32 +11,28 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1])]
-
-from cloud_anchor.model.checkpoint import read_examples  # noqa: E402
-from cloud_anchor.shipped import PAIRS  # noqa: E402
-from edge_runtime.bundle.bundle import BUNDLES, MANIFEST  # noqa: E402
-from edge_runtime.decode.forced import FillOptions  # noqa: E402
-from edge_runtime.runtime import EdgeRuntime, FillRequest  # noqa: E402
-from edge_runtime.session import EdgeSession  # noqa: E402
-from payload import AnchorSet, Codec, Extras, Shared, encode  # noqa: E402
-from tests.android import predictive_expectations  # noqa: E402
-from tests.android.make_expectations import (  # noqa: E402
+from cloud_anchor.model.checkpoint import read_examples
+from cloud_anchor.shipped import PAIRS
+from edge_runtime.bundle.bundle import BUNDLES, MANIFEST
+from edge_runtime.decode.forced import FillOptions
+from edge_runtime.runtime import EdgeRuntime, FillRequest
+from edge_runtime.session import EdgeSession
+from payload import AnchorSet, Codec, Extras, Shared, encode
+from tests.android import predictive_expectations
+from tests.android.make_expectations import (
     PROMPTS,
     SEED,
     plans,
     sealed,
     tokenizer_vectors,
 )
-from tests.vectors.toy_vocabulary import contract as toy_contract  # noqa: E402
+from tests.vectors.toy_vocabulary import contract as toy_contract
 
-OUTPUT = HERE / "edge_vectors.json"
+OUTPUT = Path(__file__).with_name("edge_vectors.json")
 BUNDLE = BUNDLES / "testbed-qwen"
 QUESTIONS = 24
 CODECS = (Codec.COMPACT, Codec.TEMPLATE_GZIP, Codec.PREDICTIVE)

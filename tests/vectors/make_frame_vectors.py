@@ -3,21 +3,17 @@
 The contracts, the toy vocabulary and the conventions are those of payload_vectors.json, beside it. Predictive
 questions need a model and are not among them. Run it again after a change of the format:
 
-    python tests/vectors/make_frame_vectors.py
+    python -m tests.vectors.make_frame_vectors
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
-
-from links.frames import (  # noqa: E402
+from links.frames import (
     AnswerFrame,
     Challenge,
     FrameKind,
@@ -32,15 +28,15 @@ from links.frames import (  # noqa: E402
     split_cookie,
     with_cookie,
 )
-from links.frames.question import UTF8, seal_question  # noqa: E402
-from payload import AnchorSet, Contract, PayloadError, Shared, decode, encode  # noqa: E402
-from payload.bytesio import varint  # noqa: E402
-from payload.codecs import compact  # noqa: E402
-from payload.codecs.prior import model_hash  # noqa: E402
-from payload.header import crc16  # noqa: E402
-from tests.vectors.toy_vocabulary import PIECES, ToyTokens, contract  # noqa: E402
+from links.frames.question import UTF8, seal_question
+from payload import AnchorSet, Contract, PayloadError, Shared, decode, encode
+from payload.bytesio import varint
+from payload.codecs import compact
+from payload.codecs.prior import model_hash
+from payload.header import crc16
+from tests.vectors.toy_vocabulary import PIECES, ToyTokens, contract
 
-OUTPUT = HERE / "frame_vectors.json"
+OUTPUT = Path(__file__).with_name("frame_vectors.json")
 TOKENS = ToyTokens()
 CONTRACTS = {"toy": contract(), "foreign": contract(len(PIECES), "f")}
 TOY = CONTRACTS["toy"]

@@ -3,26 +3,22 @@
 The file stands alone: tokenizers and chat templates are in it, so that any implementation of "Prompt ids" in
 payload/SPEC.md can be tested on it. Run it again after a change of those rules:
 
-    python tests/vectors/make_prompt_vectors.py
+    python -m tests.vectors.make_prompt_vectors
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1])]
+from edge_runtime.text.chat import ROLES, ChatTemplate, Message
+from edge_runtime.text.prompt_form import PromptForm
+from edge_runtime.text.tokenizer import Tokenizer
+from payload import Contract
+from tests.checkpoints import tokenizer_json
 
-from edge_runtime.text.chat import ROLES, ChatTemplate, Message  # noqa: E402
-from edge_runtime.text.prompt_form import PromptForm  # noqa: E402
-from edge_runtime.text.tokenizer import Tokenizer  # noqa: E402
-from payload import Contract  # noqa: E402
-from tests.checkpoints import tokenizer_json  # noqa: E402
-
-OUTPUT = HERE / "prompt_vectors.json"
+OUTPUT = Path(__file__).with_name("prompt_vectors.json")
 MASK, THINK = "<|mask|>", "<think>"
 
 CHATML = {

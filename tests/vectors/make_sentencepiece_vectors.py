@@ -4,27 +4,23 @@ The file stands alone: it has the tokenizer, so that any implementation can be t
 the symbols of the merges, a space is one of them, bytes stand for what is no token, and runs of spaces and
 lines are found before anything is merged. Run it again after a change of those rules:
 
-    python tests/vectors/make_sentencepiece_vectors.py
+    python -m tests.vectors.make_sentencepiece_vectors
 """
 
 from __future__ import annotations
 
 import json
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1])]
+from edge_runtime.text.chat import ChatTemplate, Message
+from edge_runtime.text.prompt_form import PromptForm
+from edge_runtime.text.tokenizer import Tokenizer
+from payload import Contract
+from tests.checkpoints import OTHER_CORPUS
 
-from edge_runtime.text.chat import ChatTemplate, Message  # noqa: E402
-from edge_runtime.text.prompt_form import PromptForm  # noqa: E402
-from edge_runtime.text.tokenizer import Tokenizer  # noqa: E402
-from payload import Contract  # noqa: E402
-from tests.checkpoints import OTHER_CORPUS  # noqa: E402
-
-OUTPUT = HERE / "sentencepiece_vectors.json"
+OUTPUT = Path(__file__).with_name("sentencepiece_vectors.json")
 SPACE = "\u2581"
 SPECIAL = ("<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>")
 SYMBOLS = ("\n", "\n\n", "\n\n\n", "  ", "   ", "    ", "\t", "<table>", "</table>", "[image]")

@@ -3,7 +3,7 @@
 The file stands alone: contracts, the toy vocabulary's pieces, prompt ids and bytes are all in it, so that any
 implementation of payload/SPEC.md can be tested on it. Run it again after a change of the format:
 
-    python tests/vectors/make_vectors.py
+    python -m tests.vectors.make_vectors
 """
 
 from __future__ import annotations
@@ -11,14 +11,10 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
-
-from payload import (  # noqa: E402
+from payload import (
     NO_EXTRAS,
     AnchorSet,
     Base,
@@ -31,13 +27,13 @@ from payload import (  # noqa: E402
     encode,
     peek,
 )
-from payload.bytesio import varint  # noqa: E402
-from payload.codecs.compression import deflate  # noqa: E402
-from payload.codecs.prior import model_hash  # noqa: E402
-from payload.header import seal  # noqa: E402
-from tests.vectors.toy_vocabulary import PIECES, ToyTokens, contract  # noqa: E402
+from payload.bytesio import varint
+from payload.codecs.compression import deflate
+from payload.codecs.prior import model_hash
+from payload.header import seal
+from tests.vectors.toy_vocabulary import PIECES, ToyTokens, contract
 
-OUTPUT = HERE / "payload_vectors.json"
+OUTPUT = Path(__file__).with_name("payload_vectors.json")
 TOKENS = ToyTokens()
 CONTRACTS = {"toy": contract(), "qwen": contract(151_643, "c"), "foreign": contract(len(PIECES), "f")}
 SEED = 7

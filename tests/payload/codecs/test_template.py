@@ -57,7 +57,7 @@ def test_unpacking_is_bounded(
     bomb = compress(bytes(50_000_000))
     tracemalloc.start()
     start = time.process_time()
-    with pytest.raises(OversizedPayloadError, match="1000"):
+    with pytest.raises(OversizedPayloadError):
         decompress(bomb, 1000, "text")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -58,5 +58,5 @@ const manifest = readFileSync(`${BUNDLE}bundle.json`);
 assert.equal(
   createHash("sha256").update(manifest).digest("hex"),
   EDGE.manifest_sha256,
-  "edge_vectors.json is of another bundle: run python tests/vectors/make_edge_vectors.py",
+  "edge_vectors.json is of another bundle: run python -m tests.vectors.make_edge_vectors",
 );

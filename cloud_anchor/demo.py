@@ -25,6 +25,7 @@ with required("demo", "cloud"):
     from cloud_anchor.sampling.config import DenoiseConfig, steps_for
     from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection
     from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, bundle_of
+    from edge_runtime.decode.forced import FillOptions
     from edge_runtime.runtime import EdgeRuntime, FillRequest
     from payload import AnchorSet
 
@@ -52,7 +53,7 @@ def send(
 
 def generate(edge: EdgeRuntime, request: FillRequest) -> Generated:
     """The device's answer to a request, greedy, with its cost."""
-    answer = edge.fill(request, edge.options(score_anchors=False))
+    answer = edge.fill(request, FillOptions(score_anchors=False))
     tokens = list(answer)
     text = edge.bundle.tokenizer.decode([t.id for t in tokens])
     return Generated(tokens, answer.stats.passes, text, answer.doubt)

@@ -24,7 +24,10 @@ from edge_runtime.errors import UsageError
 if TYPE_CHECKING:
     from edge_runtime.client.question import ServiceReport
     from edge_runtime.cloud import Cloud
-    from edge_runtime.session import EdgeSession, TurnAnswer
+    from edge_runtime.decode.answer import Answer
+    from edge_runtime.decode.forced import Token
+    from edge_runtime.decode.refine import Retract
+    from edge_runtime.session import EdgeSession
 
 _EPILOG = """\
 examples:
@@ -78,7 +81,7 @@ class Chat:
 
         self.session, self.cloud, self.threshold, self.max_tokens = session, cloud, threshold, max_tokens
         self.mode = mode_of(mode, cloud)
-        self.last: TurnAnswer | None = None
+        self.last: Answer[Token | Retract] | None = None
         self.colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         self.commands: dict[str, tuple[Callable[[str], None], str]] = {
             "/mode": (self.set_mode, "[NAME]  where turns are answered"),
@@ -133,6 +136,7 @@ class Chat:
     def ask(self, question: str, *, private: bool = False) -> None:
         """Answers a question, token by token; Ctrl-C keeps what was written."""
         from edge_runtime.console import TokenPrinter, Transcript
+        from edge_runtime.decode.forced import FillOptions
         from edge_runtime.session import ONLY_IN_CLOUD, PREFER_IN_CLOUD
 
         if not question:
@@ -144,7 +148,7 @@ class Chat:
         try:
             answer = self.last = self.session.ask(
                 question,
-                edge.options(max_tokens=self.max_tokens),
+                FillOptions(max_tokens=self.max_tokens),
                 cloud=self.cloud,
                 mode=self.mode,
                 private=private,

@@ -55,6 +55,7 @@ class CloudQuestion:
     fallback:  answer without anchors where none come, instead of failing.
     threshold: with `stream`, ask once the device's doubt of what it writes is above it; None: at once.
     delay:     seconds after which nothing more is taken from the cloud; None for any.
+    contract:  identity of the contract that payloads are wanted for.
     report:    filled in by the cloud as payloads come.
     abandoned: whether nobody waits for what comes any more.
     """
@@ -71,7 +72,8 @@ class CloudQuestion:
         delay: float | None = None,
     ) -> None:
         self.cloud, self.edge = cloud, edge
-        self.prompt = prompt if isinstance(prompt, str) else as_messages(prompt)
+        self.prompt: Prompt = prompt if isinstance(prompt, str) else as_messages(prompt)
+        self.contract = edge.bundle.contract.identity
         self.stream, self.fallback, self.threshold = stream, fallback, threshold
         self.report = ServiceReport()
         self.abandoned = self._sent = False
@@ -81,11 +83,6 @@ class CloudQuestion:
     @cached_property
     def prompt_ids(self) -> list[int]:
         return self.edge.prompt_ids(self.prompt)
-
-    @property
-    def contract(self) -> str:
-        """Identity of the contract that payloads are wanted for."""
-        return self.edge.bundle.contract.identity
 
     def take(
         self, data: bytes, base: Base | None = None, prompt_ids: Sequence[int] | None = None

@@ -115,7 +115,9 @@ def _run(args: _FillArguments) -> int:
     prompt, grammar = read_asked(args), read_grammar(args)
     edge, source = (_open_payload if args.url is None else _open_service)(args, prompt)
     require_limit(args, edge)
-    answer = source(edge.options(max_tokens=args.max_tokens, grammar=grammar))
+    from edge_runtime.decode.forced import FillOptions
+
+    answer = source(edge.constrained(FillOptions(max_tokens=args.max_tokens), grammar))
     return write_answer("fill", args, edge, answer)
 
 

@@ -17,13 +17,10 @@ from numpy.typing import NDArray
 
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.forced import FillStats, chunks, common_prefix
-from edge_runtime.engine.base import Engine, Logits
+from edge_runtime.engine.base import MAX_CHUNK, MAX_ROWS, Engine, Logits
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EngineError
 from payload import Contract
-
-MAX_CHUNK, MAX_ROWS = 512, 64
-"""Most tokens and most rows of logits of one pass; they bound its memory."""
 
 
 def read_logits(

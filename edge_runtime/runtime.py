@@ -13,22 +13,20 @@ networks.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.answer import Answer
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill, prompt_tokens
 from edge_runtime.engine.base import Engine
-from edge_runtime.engine.genai_engine import GenaiEngine
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.engine.prepack import PrepackCache
-from edge_runtime.engine.profiles import ENGINES, GENAI, LATENCY, ORT, EngineSettings
 from edge_runtime.errors import UsageError
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
@@ -36,7 +34,7 @@ from edge_runtime.predictor import PredictiveModel
 from edge_runtime.system import performance_cores
 from edge_runtime.text.chat import Prompt, as_messages
 from edge_runtime.text.tokenizer import TextStream
-from payload import AnchorSet, Codec, DecodedToken, Decoding, Header, Shared, decode, doubt, peek
+from payload import AnchorSet, Codec, Decoding, Header, Shared, decode, doubt, peek
 from payload.anchors import MAX_CANVAS
 from payload.errors import PromptRequiredError
 
@@ -71,28 +69,32 @@ class EdgeRuntime:
 
     Answers are decoded one after the other; each reuses the part of the prompt that it shares with the one
     before.
+
+    engine:  used in place of an `OrtEngine` of the bundle, such as a `GenaiEngine`. Predictive payloads are
+             always decoded with ONNX Runtime: they need the writer's exact numerics.
+    context: most tokens of prompt and answer; None for the bundle's context.
+    threads: None for one per fast core.
     """
 
     def __init__(
         self,
         bundle: Bundle,
+        engine: Engine | None = None,
         *,
+        context: int | None = None,
+        threads: int | None = None,
         cache: PrepackCache | None = None,
-        engine: str = ORT,
-        **settings: Unpack[EngineSettings],
     ) -> None:
-        if engine not in ENGINES:
-            raise UsageError(f"engine: expected one of {', '.join(ENGINES)}, found {engine!r}")
-        if engine == GENAI and settings.get("deterministic"):
-            raise UsageError(f"deterministic: expected engine {ORT}, found {GENAI}, which has no such mode")
         self.bundle = bundle
-        self.engine_name = engine
-        self._cache = cache
-        threads = settings.get("threads")
+        self.context = context
         self.threads = performance_cores() if threads is None else threads
-        self._settings: EngineSettings = {**settings, "threads": self.threads}
+        self._cache = cache
         self._loading: Future[Engine] | None = None
-        self._grammars: dict[Grammar, CompiledGrammar] = {}
+        self._compiled = lru_cache(MOST_GRAMMARS)(
+            lambda grammar: CompiledGrammar(grammar, self.grammar_vocabulary)
+        )
+        if engine is not None:
+            self.engine = engine
 
     @classmethod
     def open(
@@ -100,29 +102,22 @@ class EdgeRuntime:
         path: str | Path,
         variant: str | None = None,
         *,
-        verify: bool = True,
+        context: int | None = None,
+        threads: int | None = None,
         prepack: bool = True,
-        engine: str = ORT,
-        **settings: Unpack[EngineSettings],
     ) -> EdgeRuntime:
-        """Opens a bundle folder; for other arguments and errors see `Bundle.open` and `OrtEngine.open`.
+        """Opens a bundle folder and verifies its files; raises what `Bundle.open` does.
 
         prepack: keep the weights of large models in this processor's order in the user's cache folder. Files
                  verified when that was done are verified again only where their size or time has changed.
-        engine:  "onnxruntime", or "onnxruntime-genai" for applications that ship that library. The latter
-                 ignores prepack and the profile's memory settings. Predictive payloads are always decoded
-                 with onnxruntime: they need the writer's exact numerics.
         """
         bundle = Bundle.open(path, variant, verify=False)
-        cache = PrepackCache(bundle) if prepack and engine == ORT else None
+        cache = PrepackCache(bundle) if prepack else None
         if cache and not cache.worthwhile():
             cache = None
         if not (cache and cache.verified()):
-            if verify:
-                bundle.verify()
-            else:
-                cache = None  # nothing is kept of files that were not verified
-        return cls(bundle, cache=cache, engine=engine, **settings)
+            bundle.verify()
+        return cls(bundle, context=context, threads=threads, cache=cache)
 
     @cached_property
     def engine(self) -> Engine:
@@ -130,9 +125,7 @@ class EdgeRuntime:
         return self._loading.result() if self._loading else self._load()
 
     def _load(self) -> Engine:
-        if self.engine_name == GENAI:
-            return GenaiEngine.open(self.bundle, context=self._settings.get("context"), threads=self.threads)
-        return OrtEngine.open(self.bundle, cache=self._cache, **self._settings)
+        return OrtEngine.open(self.bundle, context=self.context, threads=self.threads, cache=self._cache)
 
     def preload(self) -> None:
         """Begins to load the model in a thread. Its errors are raised by `engine`."""
@@ -147,46 +140,18 @@ class EdgeRuntime:
     @cached_property
     def predictive_model(self) -> PredictiveModel:
         """The model with float32 activations, with which predictive payloads are written and read."""
-        return PredictiveModel(self.bundle, context=self._settings.get("context"), threads=self.threads)
+        return PredictiveModel(self.bundle, context=self.context, threads=self.threads)
 
-    def options(
-        self,
-        *,
-        max_tokens: int | None = None,
-        score_anchors: bool = True,
-        grammar: Grammar | None = None,
-    ) -> FillOptions:
-        """Options within the limits of this runtime's profile.
+    def constrained(self, options: FillOptions | None, schema: Schema | None) -> FillOptions:
+        """The options, for an answer that is a sentence of `schema` where that is given.
 
-        grammar: what the answer is to be a sentence of; see `compiled`. A predictive payload is read first
-                 then, one pass per position.
+        A predictive payload is read first then, one pass per position. Raises GrammarError.
         """
-        profile = self._settings.get("profile", LATENCY)
-        return FillOptions(
-            max_tokens=max_tokens,
-            score_anchors=score_anchors,
-            max_chunk=profile.max_chunk,
-            max_rows=profile.max_rows,
-            grammar=None if grammar is None else self.compiled(grammar),
-        )
-
-    def constrained(self, options: FillOptions | None, schema: Schema | None) -> FillOptions | None:
-        """The options, for an answer that is a sentence of `schema`; the same where that is None."""
+        options = options or FillOptions()
         if schema is None:
             return options
         grammar = schema if isinstance(schema, Grammar) else Grammar.json_schema(schema)
-        return replace(options or FillOptions(), grammar=self.compiled(grammar))
-
-    def compiled(self, grammar: Grammar) -> CompiledGrammar:
-        """A grammar for this bundle's vocabulary, for `FillOptions.grammar`; kept for further answers.
-
-        Raises GrammarError.
-        """
-        if grammar not in self._grammars:
-            if len(self._grammars) == MOST_GRAMMARS:
-                del self._grammars[next(iter(self._grammars))]
-            self._grammars[grammar] = CompiledGrammar(grammar, self.grammar_vocabulary)
-        return self._grammars[grammar]
+        return replace(options, grammar=self._compiled(grammar))
 
     @cached_property
     def grammar_vocabulary(self) -> GrammarVocabulary:
@@ -220,49 +185,42 @@ class EdgeRuntime:
         that cannot be used; FingerprintError means that one of codec compact for the same anchors could be.
 
         A predictive payload is decoded with the model, one pass per position: its tokens are known then, and
-        `fill` runs no pass for them. See `stream` for its tokens while they are found.
+        `fill` runs no pass for them.
         """
         header = peek(data)
-        unsure = doubt(header.extras.confidence)
-        if header.codec is Codec.PREDICTIVE:
-            stats = FillStats()
-            decoding, ids = self._decoding(header, prompt, stats)
-            tokens = [_token(step) for step in _timed(decoding, stats)]
-            return FillRequest(ids, decoding.anchors, tokens, stats, unsure)
         ids = self.prompt_ids(self._prompt_of(header, prompt))
-        return FillRequest(
-            ids, decode(header, Shared(self.bundle.contract, ids, self.bundle.tokenizer)), doubt=unsure
-        )
+        unsure = doubt(header.extras.confidence)
+        if header.codec is not Codec.PREDICTIVE:
+            anchors = decode(header, Shared(self.bundle.contract, ids, self.bundle.tokenizer))
+            return FillRequest(ids, anchors, doubt=unsure)
+        stats, tokens, started = FillStats(), [], time.perf_counter()
+        predictor = self.predictive_model.predictor(ids, stats)
+        decoding = Decoding(header, Shared(self.bundle.contract, predictor=predictor))
+        for step in decoding:
+            stats.prefill = stats.prefill or time.perf_counter() - started
+            source = Source.ANCHOR if step.anchor else Source.FILL
+            tokens.append(Token(step.id, step.position, source, step.logprob))
+        stats.fill = time.perf_counter() - started - stats.prefill
+        return FillRequest(ids, decoding.anchors, tokens, stats, unsure)
 
     def fill(self, request: FillRequest, options: FillOptions | None = None) -> Answer[Token]:
         """The answer to a payload that has been read. Raises what `forced.fill` does."""
-        if request.stats is None or _decides(options):
-            stats = FillStats() if request.stats is None else replace(request.stats)
+        options = options or FillOptions()
+        stats = replace(request.stats) if request.stats else FillStats()
+        if request.stats is None or options.grammar:
             tokens = fill(self.engine, request.prompt_ids, request.anchors, options, stats)
         else:
-            stats = replace(request.stats)
-            tokens = self._continued(
-                request.tokens, request.prompt_ids, lambda: request.anchors, options, stats
-            )
+            tokens = self._continued(request, options, stats)
         return Answer(tokens, request.prompt_ids, lambda: request.anchors, stats, doubt=request.doubt)
 
-    def stream(
-        self, data: bytes, prompt: Prompt | None = None, options: FillOptions | None = None
-    ) -> Answer[Token]:
-        """The answer to a payload's bytes; tokens of a predictive payload come while it is decoded.
-
-        A predictive payload is checked at its end: where FingerprintError is raised, the tokens so far are
-        wrong. Otherwise raises what `read` and `fill` do.
-        """
-        header = peek(data)
-        if header.codec is not Codec.PREDICTIVE or _decides(options):
-            return self.fill(self.read(header, prompt), options)
-        stats = FillStats()
-        decoding, ids = self._decoding(header, prompt, stats)
-        found = map(_token, _timed(decoding, stats))
-        tokens = self._continued(found, ids, lambda: decoding.anchors, options, stats)
-        unsure = doubt(header.extras.confidence)
-        return Answer(tokens, ids, lambda: decoding.anchors, stats, doubt=unsure)
+    def _continued(self, request: FillRequest, options: FillOptions, stats: FillStats) -> Generator[Token]:
+        """The tokens of a predictive payload, and what the same model generates after them."""
+        if options.echo_prompt:
+            yield from prompt_tokens(request.prompt_ids)
+        yield from request.tokens[: options.max_tokens]
+        engine, answered = self.predictive_model.engine, [token.id for token in request.tokens]
+        rest = replace(options, echo_prompt=False)
+        yield from fill(engine, request.prompt_ids, request.anchors, rest, stats, answered=answered)
 
     def _prompt_of(self, header: Header, prompt: Prompt | None) -> Prompt:
         """The prompt of a payload: the one given, or the one that it carries."""
@@ -281,53 +239,6 @@ class EdgeRuntime:
             )
         return found
 
-    def _decoding(
-        self, header: Header, prompt: Prompt | None, stats: FillStats
-    ) -> tuple[Decoding, list[int]]:
-        """The decoding of a predictive payload, and the ids of its prompt."""
-        ids = self.prompt_ids(self._prompt_of(header, prompt))
-        predictor = self.predictive_model.predictor(ids, stats)
-        return Decoding(header, Shared(self.bundle.contract, predictor=predictor)), ids
-
-    def _continued(
-        self,
-        found: Iterable[Token],
-        prompt_ids: list[int],
-        anchors: Callable[[], AnchorSet],
-        options: FillOptions | None,
-        stats: FillStats,
-    ) -> Generator[Token]:
-        """The tokens of a predictive payload, and what the same model generates after them."""
-        options = options or FillOptions()
-        if options.echo_prompt:
-            for index, id_ in enumerate(prompt_ids):
-                yield Token(id_, index - len(prompt_ids), Source.PROMPT, None)
-        answered = []
-        for token in found:
-            answered.append(token.id)
-            if options.max_tokens is None or len(answered) <= options.max_tokens:
-                yield token
-        rest = replace(options, echo_prompt=False)
-        yield from fill(self.predictive_model.engine, prompt_ids, anchors(), rest, stats, answered=answered)
-
     def text_stream(self) -> TextStream:
         """A decoder from this bundle's token ids to text."""
         return TextStream(self.bundle.tokenizer)
-
-
-def _decides(options: FillOptions | None) -> bool:
-    """Whether the answer may have other tokens than those that a predictive payload decodes to."""
-    return options is not None and options.grammar is not None
-
-
-def _token(step: DecodedToken) -> Token:
-    return Token(step.id, step.position, Source.ANCHOR if step.anchor else Source.FILL, step.logprob)
-
-
-def _timed(steps: Iterable[DecodedToken], stats: FillStats) -> Iterator[DecodedToken]:
-    """The same steps; times the first one, and the rest."""
-    started = time.perf_counter()
-    for step in steps:
-        stats.prefill = stats.prefill or time.perf_counter() - started
-        yield step
-    stats.fill = time.perf_counter() - started - stats.prefill

@@ -24,7 +24,8 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,7 +35,7 @@ from numpy.typing import NDArray
 from common.files import write_whole
 from edge_runtime.cloud import THRESHOLD, Cloud, CloudQuestion
 from edge_runtime.decode.answer import Answer
-from edge_runtime.decode.forced import FillOptions, Source, Token, common_prefix
+from edge_runtime.decode.forced import FillOptions, Token, common_prefix
 from edge_runtime.decode.refine import Retract
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import SessionFileError, UsageError
@@ -63,39 +64,6 @@ def mode_of(mode: str | None, cloud: Cloud | None) -> str:
     return mode
 
 
-class TurnAnswer(Answer[Token | Retract]):
-    """The answer of one turn.
-
-    tokens:  those so far, without any that were taken back.
-    dropped: turns that no longer fitted the context, oldest first.
-    ended:   whether it was read to its end or closed.
-    """
-
-    def __init__(self, items: Generator[Token | Retract], of: Answer[Token | Retract], dropped: int) -> None:
-        super().__init__(
-            items,
-            of.prompt_ids,
-            lambda: of.anchors,
-            of.stats,
-            revisable=of.revisable,
-            service=of.service,
-            doubt=of.doubt,
-        )
-        self.tokens: list[Token] = []
-        self.dropped = dropped
-        self.ended = False
-
-    @property
-    def source(self) -> str:
-        """Whose tokens the answer has: "on_device", "in_cloud" or "mixed"."""
-        anchored = sum(token.source is Source.ANCHOR for token in self.tokens)
-        return "on_device" if not anchored else "in_cloud" if anchored == len(self.tokens) else "mixed"
-
-    def close(self) -> None:
-        super().close()
-        self.ended = True  # a generator that has not begun runs nothing when it is closed
-
-
 class EdgeSession:
     """Messages, and the runtime that answers them; clones and further sessions may share the runtime.
 
@@ -117,7 +85,7 @@ class EdgeSession:
         self._messages = tuple(messages)
         if system is not None:
             self._messages = as_messages([*messages, Message("user", "")], system)[:-1]
-        self._turn: TurnAnswer | None = None
+        self._turn: Answer[Token | Retract] | None = None
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -161,7 +129,7 @@ class EdgeSession:
         threshold: float | None = None,
         delay: float | None = None,
         schema: Schema | None = None,
-    ) -> TurnAnswer:
+    ) -> Answer[Token | Retract]:
         """The answer to the next question, with the anchors of a payload or of a cloud where there is one.
 
         mode:      of `MODES`; by default prefer_on_device with a cloud.
@@ -200,27 +168,15 @@ class EdgeSession:
         else:
             request = FillRequest(self.edge.prompt_ids(messages), self.edge.no_anchors)
             answer = self.edge.fill(request, options)
-        self._turn = TurnAnswer(self._kept(messages, answer), answer, dropped)
-        return self._turn
+        answer.dropped = dropped
+        answer.at_end = partial(self._keep, messages, answer)
+        self._turn = answer
+        return answer
 
-    def _kept(
-        self, messages: Sequence[Message], answer: Answer[Token | Retract]
-    ) -> Generator[Token | Retract]:
-        turn = self._turn
-        assert turn is not None
-        try:
-            for item in answer:
-                if isinstance(item, Retract):
-                    del turn.tokens[item.position :]
-                elif item.position >= 0:
-                    turn.tokens.append(item)
-                yield item
-        finally:
-            answer.close()
-            turn.ended = True
-            if turn.tokens:
-                text = self.edge.bundle.tokenizer.decode([token.id for token in turn.tokens])
-                self._messages = (*messages, Message("assistant", text))
+    def _keep(self, messages: Sequence[Message], answer: Answer[Token | Retract]) -> None:
+        if answer.tokens:
+            text = self.edge.bundle.tokenizer.decode([token.id for token in answer.tokens])
+            self._messages = (*messages, Message("assistant", text))
 
     def save(self, path: str | Path) -> None:
         """Writes messages and what the cache holds of them, tied to the bundle's variant by hash."""

@@ -90,6 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: _AskArguments) -> int:
     from edge_runtime.bundle.lookup import gateway_bundle
     from edge_runtime.cloud import CloudQuestion
+    from edge_runtime.decode.forced import FillOptions
     from edge_runtime.session import EdgeSession
     from links import open_link
     from links.asking import LinkCloud, retry_budget
@@ -118,7 +119,7 @@ def _run(args: _AskArguments) -> int:
             return Chat(EdgeSession(edge), cloud, max_tokens=args.max_tokens).run()
         cloud.predictive = True
         asked = CloudQuestion(cloud, edge, question, stream=True, fallback=not args.no_fallback).send()
-        answer = asked.answer(edge.options(max_tokens=args.max_tokens))
+        answer = asked.answer(FillOptions(max_tokens=args.max_tokens))
         return write_answer("ask", args, edge, answer, lambda: (link_line(link), {"link": link_json(link)}))
 
 

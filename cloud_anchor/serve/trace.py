@@ -172,7 +172,7 @@ class Tracer:
         else:
             request = edge.read(data, prompt)
             yield self._sent(request)
-        answer = edge.fill(request, edge.options())
+        answer = edge.fill(request)
         stream = edge.text_stream()
         ids = []
         with closing(answer):

@@ -40,23 +40,16 @@ class ServiceReport:
 
 
 class Question(Protocol):
-    """A question on its way (`cloud.CloudQuestion`).
+    """A question on its way (see `cloud.CloudQuestion`).
 
     contract: identity of the contract that payloads are wanted for.
     stream:   whether payloads are wanted as they are made, or the last alone.
     """
 
-    @property
-    def prompt(self) -> Prompt: ...
-
-    @property
-    def contract(self) -> str: ...
-
-    @property
-    def stream(self) -> bool: ...
-
-    @property
-    def report(self) -> ServiceReport: ...
+    prompt: Prompt
+    contract: str
+    stream: bool
+    report: ServiceReport
 
     def take(self, data: bytes, base: Base | None = None) -> AnchorSet:
         """Reads a payload that has come and continues with its anchors; raises PayloadError."""

@@ -1,4 +1,4 @@
-"""An answer being decoded: its tokens by iteration, its statistics beside them.
+"""An answer being decoded: its tokens by iteration, its statistics and the cloud's part beside them.
 
 Responsible for the object that every way of answering returns. Not responsible for making tokens (see
 `forced`, `refine`).
@@ -10,19 +10,23 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
 from edge_runtime.client.question import ServiceReport
-from edge_runtime.decode.forced import FillStats
+from edge_runtime.decode.forced import FillStats, Source, Token
+from edge_runtime.decode.refine import Retract
 from payload import AnchorSet
 
-T_co = TypeVar("T_co", covariant=True)
+T_co = TypeVar("T_co", bound=Token | Retract, covariant=True)
 
 
 class Answer(Iterator[T_co]):
     """The tokens of one answer, in order: iterate over it once. It may be closed at any time.
 
+    tokens:     those so far, without any that were taken back and without the prompt's.
     prompt_ids: ids of the prompt that is answered.
     stats:      cost so far, complete after the last token.
     revisable:  True where the stream may also take tokens back (`refine.Retract`).
     service:    the part of the service that sends the anchors; None for a payload at hand.
+    ended:      whether it was read to its end, failed, or was closed; `at_end` is called then.
+    dropped:    turns of a conversation that no longer fitted the context, oldest first.
     """
 
     def __init__(
@@ -36,21 +40,21 @@ class Answer(Iterator[T_co]):
         service: ServiceReport | None = None,
         doubt: float | None = None,
     ) -> None:
+        self.tokens: list[Token] = []
         self.prompt_ids = prompt_ids
         self.stats = stats
         self.revisable = revisable
         self.service = service
+        self.ended = False
+        self.dropped = 0
+        self.at_end: Callable[[], None] | None = None
         self._items = items
         self._anchors = anchors
         self._doubt = doubt
 
     @property
     def anchors(self) -> AnchorSet:
-        """The anchors of the answer: the latest so far where a service sends them, or none.
-
-        Of a predictive payload that is decoded while it is filled they are known after the last token; before
-        that, raises PayloadError.
-        """
+        """The anchors of the answer: the latest so far where a service sends them, or none."""
         return self._anchors()
 
     @property
@@ -61,9 +65,31 @@ class Answer(Iterator[T_co]):
         """
         return self._doubt if self.service is None else self.service.doubt
 
+    @property
+    def source(self) -> str:
+        """Whose tokens the answer has: "on_device", "in_cloud" or "mixed"."""
+        anchored = sum(token.source is Source.ANCHOR for token in self.tokens)
+        return "on_device" if not anchored else "in_cloud" if anchored == len(self.tokens) else "mixed"
+
     def __next__(self) -> T_co:
-        return next(self._items)
+        try:
+            item = next(self._items)
+        except BaseException:
+            self._end()
+            raise
+        if isinstance(item, Retract):
+            del self.tokens[item.position :]
+        elif item.position >= 0:
+            self.tokens.append(item)
+        return item
 
     def close(self) -> None:
         """Ends the answer here; the engine is ready for the next one."""
         self._items.close()
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ended:
+            self.ended = True
+            if self.at_end is not None:
+                self.at_end()

@@ -44,8 +44,8 @@ def fill(
 
     Decoding is deterministic, and greedy without `FillOptions.sampling`; an empty anchor set gives plain
     decoding. The generator may be closed at any time: the engine stays usable. Raises UsageError for an empty
-    prompt, ContextError where prompt and anchors do not fit or no
-    sentence of the grammar does, EngineError where the model fails.
+    prompt, ContextError where prompt and anchors do not fit or no sentence of the grammar does, EngineError
+    where the model fails.
     """
     options = options or FillOptions()
     if not prompt_ids:
@@ -135,8 +135,7 @@ def _decoded(
         plan.take(id_)
     try:
         if options.echo_prompt:
-            for index, id_ in enumerate(prompt):
-                yield Token(id_, index - len(prompt), Source.PROMPT, None)
+            yield from prompt_tokens(prompt)
         # The last token always runs: it predicts the next one.
         reused = min(common_prefix(engine.tokens, text), len(text) - 1)
         engine.rewind(reused)
@@ -171,6 +170,12 @@ def _decoded(
                 yield Token(token, len(text) - len(prompt) - 1, Source.FILL, log_prob(logits, token))
     finally:
         stats.fill = before + time.perf_counter() - started - stats.prefill
+
+
+def prompt_tokens(prompt: Sequence[int]) -> Iterator[Token]:
+    """The tokens of a prompt, as they stand before an answer's."""
+    for index, id_ in enumerate(prompt):
+        yield Token(id_, index - len(prompt), Source.PROMPT, None)
 
 
 def _passes(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from edge_runtime.decode.endings import Stop
 from edge_runtime.decode.sampling import Sampling
+from edge_runtime.engine.base import MAX_CHUNK, MAX_ROWS
 from edge_runtime.grammar.matcher import CompiledGrammar
 
 
@@ -54,8 +55,8 @@ class FillOptions:
     max_tokens: int | None = None
     score_anchors: bool = True
     echo_prompt: bool = False
-    max_chunk: int = 512
-    max_rows: int = 64
+    max_chunk: int = MAX_CHUNK
+    max_rows: int = MAX_ROWS
     sampling: Sampling | None = None
     grammar: CompiledGrammar | None = None
 

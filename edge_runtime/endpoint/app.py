@@ -22,7 +22,6 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -33,18 +32,23 @@ from starlette.routing import Route
 from common.errors import UserError
 from edge_runtime.client.question import ServiceReport
 from edge_runtime.cloud import Cloud, device_doubt
+from edge_runtime.decode.answer import Answer
 from edge_runtime.decode.endings import Stop
+from edge_runtime.decode.forced import FillOptions, Token
+from edge_runtime.decode.refine import Retract
 from edge_runtime.decode.streams import aiter_tokens
 from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
 from edge_runtime.endpoint.conversation_caches import ConversationCaches
 from edge_runtime.errors import CloudFailureError, UsageError
 from edge_runtime.runtime import EdgeRuntime
-from edge_runtime.session import EdgeSession, TurnAnswer
+from edge_runtime.session import EdgeSession
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_BODY_BYTES = 1 << 20
 MAX_WAITING = 8
 """Requests that wait for the one being answered."""
+
+Turn = Answer[Token | Retract]
 
 
 class BusyError(UserError):
@@ -87,12 +91,12 @@ class Endpoint:
         finally:
             self._turn.release()
 
-    def answer(self, asked: ChatRequest) -> TurnAnswer:
+    def answer(self, asked: ChatRequest) -> Turn:
         """The answer to a request; raises what `EdgeSession.ask` does."""
         *before, question = asked.messages
         session = EdgeSession(self.edge, messages=before)
         limit = min(asked.max_tokens or self.max_tokens, self.max_tokens)
-        options = replace(self.edge.options(max_tokens=limit), sampling=asked.sampling)
+        options = FillOptions(max_tokens=limit, sampling=asked.sampling)
         messages, _ = session.prompt(question.content, options)
         self.caches.enter(self.edge.engine, self.edge.prompt_ids(messages))
         # Sampled answers cannot be refined, and need no doubt of a cloud that is not asked.
@@ -102,7 +106,7 @@ class Endpoint:
         )
 
 
-async def _pieces(endpoint: Endpoint, asked: ChatRequest, answer: TurnAnswer) -> AsyncGenerator[str]:
+async def _pieces(endpoint: Endpoint, asked: ChatRequest, answer: Turn) -> AsyncGenerator[str]:
     """Texts of an answer, each once it is settled; closes the answer when it is left."""
     text = SettledText(endpoint.edge.text_stream(), asked.stop)
     async with aclosing(aiter_tokens(answer)) as items:
@@ -123,7 +127,7 @@ async def _pieces(endpoint: Endpoint, asked: ChatRequest, answer: TurnAnswer) ->
         yield piece
 
 
-def _report(answer: TurnAnswer) -> dict[str, Any]:
+def _report(answer: Turn) -> dict[str, Any]:
     """The object `edge` of a finished answer."""
     service = answer.service or ServiceReport()
     return {
@@ -139,12 +143,12 @@ def _report(answer: TurnAnswer) -> dict[str, Any]:
     }
 
 
-def _usage(answer: TurnAnswer) -> dict[str, int]:
+def _usage(answer: Turn) -> dict[str, int]:
     prompt, written = len(answer.prompt_ids), len(answer.tokens)
     return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
 
 
-def _finish(answer: TurnAnswer) -> str:
+def _finish(answer: Turn) -> str:
     return "length" if answer.stats.stop is Stop.LIMIT else "stop"
 
 

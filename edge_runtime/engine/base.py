@@ -18,6 +18,9 @@ from edge_runtime.errors import ContextError, EngineError
 
 Logits = NDArray[np.float32]
 
+MAX_CHUNK, MAX_ROWS = 512, 64
+"""Most tokens and most rows of logits of one pass; they bound its memory."""
+
 
 class Engine(Protocol):
     """A causal language model with a KV cache of the tokens it has run."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +20,20 @@ from numpy.typing import NDArray
 
 from edge_runtime.bundle.bundle import Bundle, ModelShape
 from edge_runtime.bundle.manifest import FIXED
-from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.engine.base import MAX_CHUNK, BaseEngine, Logits
 from edge_runtime.engine.caches import CACHES, GrowingCache
 from edge_runtime.engine.ort_session import BoundGraph, session_options, without_optimization
 from edge_runtime.engine.prepack import PrepackCache
-from edge_runtime.engine.profiles import LATENCY, Profile
 from edge_runtime.errors import ContextError, EngineError
 from edge_runtime.system import performance_cores
 
 POSITIONS = "position_ids"
 PROBED = 9
 """Number of tokens run to compare two forms of a graph."""
+MAX_SCORES_BYTES = 64 << 20
+"""Attention whose scores of one pass could take more is computed in blocks, which can take 1.6 times as long
+(ONNX Runtime 1.31 on x86).
+"""
 
 
 def checked_context(bundle: Bundle, context: int | None) -> int:
@@ -57,7 +61,6 @@ class OrtEngine(BaseEngine):
         context: int,
         threads: int | None = None,
         options: ort.SessionOptions | None = None,
-        profile: Profile = LATENCY,
         fp32_activations: bool = False,
         cache_form: str = FIXED,
     ) -> None:
@@ -69,9 +72,8 @@ class OrtEngine(BaseEngine):
         """
         super().__init__(context=context, vocab=shape.vocab_size)
         if options is None:
-            options = session_options(performance_cores() if threads is None else threads, profile)
-        scores = 4 * shape.num_attention_heads * profile.max_chunk * context
-        whole = scores <= profile.max_scores_bytes
+            options = session_options(performance_cores() if threads is None else threads)
+        whole = 4 * shape.num_attention_heads * MAX_CHUNK * context <= MAX_SCORES_BYTES
         self._graph = BoundGraph(graph, options, fp32_activations=fp32_activations, whole_attention=whole)
         self._cache = CACHES[cache_form](self._graph, shape, context)
         self._check_names(graph)
@@ -88,8 +90,6 @@ class OrtEngine(BaseEngine):
         context: int | None = None,
         threads: int | None = None,
         cache: PrepackCache | None = None,
-        profile: Profile = LATENCY,
-        deterministic: bool = False,
         fp32_activations: bool = False,
     ) -> OrtEngine:
         """The engine of a bundle's chosen variant. Raises ContextError or EngineError.
@@ -97,45 +97,25 @@ class OrtEngine(BaseEngine):
         context: most tokens of the cache; None for the bundle's context.
         threads: None for one per fast core.
         cache:   keeps prepacked weights of the bundle, which must be verified; None for none.
-        deterministic: use only kernels that add in the same order every time.
-        fp32_activations: see the module of that name; the cache is not used then.
+        fp32_activations: see the module of that name; not together with a cache.
         """
-        shape, size = bundle.manifest.model, checked_context(bundle, context)
-        form = bundle.variant.cache
+        make = partial(cls, shape=bundle.manifest.model, cache_form=bundle.variant.cache)
+        size = checked_context(bundle, context)
         threads = performance_cores() if threads is None else threads
 
-        def options() -> ort.SessionOptions:
-            return session_options(threads, profile, deterministic=deterministic)
-
         def probe(graph: Path, options: ort.SessionOptions) -> Logits:
-            engine = cls(graph, shape, context=PROBED, options=options, cache_form=form)
+            engine = make(graph, context=PROBED, options=options)
             # The kernels of chunks, and those of single tokens.
             logits = [engine.append(ids, range(len(ids))).copy() for ids in (range(PROBED - 1), [0])]
             return np.concatenate(logits)
 
-        if fp32_activations:
-            cache = None
-        if cache and (cache.usable() or (not cache.unfit() and cache.build(options(), probe))):
+        if cache and (cache.usable() or (not cache.unfit() and cache.build(session_options(threads), probe))):
+            options = without_optimization(session_options(threads))
             try:
-                return cls(
-                    cache.graph,
-                    shape,
-                    context=size,
-                    options=without_optimization(options()),
-                    profile=profile,
-                    cache_form=form,
-                )
+                return make(cache.graph, context=size, options=options)
             except EngineError as error:
                 logging.getLogger(__name__).warning("prepacked weights are not used: %s", error)
-        return cls(
-            bundle.graph_path,
-            shape,
-            context=size,
-            options=options(),
-            profile=profile,
-            fp32_activations=fp32_activations,
-            cache_form=form,
-        )
+        return make(bundle.graph_path, context=size, threads=threads, fp32_activations=fp32_activations)
 
     @property
     def capacity(self) -> int:

@@ -16,7 +16,6 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edge_runtime.engine.fp32_activations import with_fp32_activations
-from edge_runtime.engine.profiles import LATENCY, Profile
 from edge_runtime.errors import EngineError
 
 _CPU = ("cpu", 0)
@@ -26,9 +25,7 @@ _WHOLE_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 _environment = Lock()
 
 
-def session_options(
-    threads: int, profile: Profile = LATENCY, *, deterministic: bool = False
-) -> ort.SessionOptions:
+def session_options(threads: int) -> ort.SessionOptions:
     """Session options for one request at a time.
 
     Threads may spin within a pass, where waits are microseconds, and sleep between passes, to save energy.
@@ -39,9 +36,6 @@ def session_options(
     options.log_severity_level = 3
     # One pattern is kept per shape, and nearly every chunk has another shape.
     options.enable_mem_pattern = False
-    options.enable_cpu_mem_arena = profile.arena
-    options.use_deterministic_compute = deterministic
-    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if profile.spin else "0")
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
 

@@ -32,6 +32,7 @@ from common.cli import CommandParser, option, run_command
 from common.files import read_json, write_whole
 from edge_runtime.bundle.manifest import MANIFEST, Manifest
 from edge_runtime.cloud import WATCHED, doubt_of
+from edge_runtime.decode.forced import FillOptions
 from edge_runtime.errors import BundleSchemaError
 from edge_runtime.runtime import FillRequest
 from lab.experiment import About, Experiment, Records, Setup
@@ -133,7 +134,7 @@ def measure(setup: Setup, questions: Sequence[Question]) -> Iterator[Record]:
     steps = steps_for(setup.own.fraction, lab.base.total_steps)
     config, selection = pipeline.resolve(replace(lab.base, steps=steps))
     runs = denoise(pipeline.model, [pipeline.model_form.ids(each.text) for each in questions], config)
-    options = replace(edge.options(), max_tokens=lab.base.canvas)
+    options = FillOptions(max_tokens=lab.base.canvas)
     nothing = AnchorSet.empty(lab.base.canvas, edge.bundle.contract)
     for question, early in zip(questions, runs, strict=True):
         tokens = list(edge.fill(FillRequest(edge.prompt_ids(question.text), nothing), options))

@@ -116,7 +116,7 @@ def shipped(folder: Path, count: int) -> Iterator[dict[str, Any]]:
             anchors = AnchorSet.of(dict(enumerate(text)), anchors.canvas, anchors.contract, len(text))
         predictor = edge.predictive_model.predictor(edge.prompt_ids(problem.prompt))
         data = encode(anchors, Shared(anchors.contract, predictor=predictor), Codec.PREDICTIVE)
-        answer = edge.stream(data, problem.prompt)
+        answer = edge.fill(edge.read(data, problem.prompt))
         tokens = list(answer)
         yield {
             "payload": data.hex(),

@@ -48,7 +48,7 @@ def fill_all(
             shared = Shared(edge.bundle.contract, edge.prompt_ids(prompt))
             request = edge.read(encode(anchors, shared), prompt)
             name = f"{variant}/{index}"
-            ids = [token.id for token in edge.fill(request, edge.options())]
+            ids = [token.id for token in edge.fill(request)]
             text = [int(i) for i in texts.get(f"{name}/ids", ids)]
             before = len(request.prompt_ids) - 1
             edge.engine.rewind(0)

@@ -25,6 +25,7 @@ from convert.source.checkpoint import Checkpoint
 from convert.source.exportable import ExportableCheckpoint, exportable_shape
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.doctor import examine
+from edge_runtime.engine.genai_engine import GenaiEngine
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.engine.prepack import PrepackCache
 from edge_runtime.errors import EngineError
@@ -113,7 +114,7 @@ def test_a_bundle_is_verified_and_fills_payloads(family: str, made: Any, tmp_pat
     edge = EdgeRuntime(bundle, threads=1)
     prompt = edge.prompt_ids("Name a river.")
     data = encode(anchors, Shared(bundle.contract))
-    answer = [token.id for token in edge.stream(data, "Name a river.")]
+    answer = [token.id for token in edge.fill(edge.read(data, "Name a river."))]
     expected: list[int] = []
     usable = np.array([bundle.contract.is_ordinary(id_) for id_ in range(bundle.manifest.model.vocab_size)])
     known = dict(zip(anchors.positions, anchors.ids, strict=True))
@@ -131,7 +132,7 @@ def test_predictive_payloads_and_prepacked_weights(made: Any, tmp_path: Path) ->
     ids = tuple(bundle.tokenizer.encode("The river rises"))
     anchors = AnchorSet(tuple(range(len(ids))), ids, 24, bundle.contract, len(ids))
     data = encode(anchors, Shared(bundle.contract, predictor=predictor), codec=Codec.PREDICTIVE)
-    assert [token.id for token in edge.stream(data, "Name a river.")] == list(ids)
+    assert [token.id for token in edge.fill(edge.read(data, "Name a river."))] == list(ids)
 
     cache = PrepackCache(bundle, tmp_path)
     plain, packed = OrtEngine.open(bundle, threads=1), OrtEngine.open(bundle, threads=1, cache=cache)
@@ -145,7 +146,7 @@ def test_a_growing_graph_is_not_run_with_a_fixed_cache(made: Any) -> None:
     with pytest.raises(EngineError, match="position_ids"):
         OrtEngine(bundle.graph_path, bundle.manifest.model, context=64, threads=1)
     with pytest.raises(EngineError):
-        _ = EdgeRuntime(bundle, engine="onnxruntime-genai").engine
+        GenaiEngine.open(bundle)
 
 
 @pytest.mark.parametrize("family", ["Qwen2", "Llama"])

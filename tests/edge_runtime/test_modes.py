@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from edge_runtime.cloud import WATCHED, CloudQuestion, device_doubt
+from edge_runtime.decode.answer import Answer
 from edge_runtime.decode.forced import Source, Token
 from edge_runtime.decode.refine import Retract
 from edge_runtime.decode.sampling import Sampling
 from edge_runtime.errors import CloudUnavailableError, UsageError
-from edge_runtime.session import MODES, EdgeSession, TurnAnswer
+from edge_runtime.session import MODES, EdgeSession
 from edge_runtime.text.chat import Prompt
 from payload import AnchorSet, Shared, encode
 from tests.edge_runtime.test_session import BUNDLE, SHORT, runtime
@@ -41,7 +42,7 @@ class FakeCloud:
         question.take(encode(AnchorSet.of(ANCHORS, 64, BUNDLE.contract, length=5), shared))
 
 
-def read(answer: TurnAnswer) -> list[int]:
+def read(answer: Answer[Any]) -> list[int]:
     list(answer)
     return [token.id for token in answer.tokens]
 

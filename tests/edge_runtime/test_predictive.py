@@ -15,7 +15,7 @@ from edge_runtime import fill as fill_module
 from edge_runtime.bundle.bundle import read_manifest
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.decode.endings import Stop
-from edge_runtime.decode.forced import FillOptions, Source, fill, log_prob
+from edge_runtime.decode.forced import FillOptions, fill, log_prob
 from edge_runtime.engine.fp32_activations import with_fp32_activations
 from edge_runtime.errors import BundleContractError, ContextError, EngineError, UsageError
 from edge_runtime.grammar.grammar import Grammar
@@ -23,7 +23,7 @@ from edge_runtime.predictor import EnginePredictor, read_logits
 from edge_runtime.runtime import EdgeRuntime
 from links.frames import Question, decode_question, encode_question
 from payload import AnchorSet, Shared, encode, peek
-from payload.errors import FingerprintError, PayloadError
+from payload.errors import FingerprintError
 
 PROMPT = "Where does the river end?"
 
@@ -86,36 +86,21 @@ def test_a_payload_comes_back_and_its_text_is_that_of_forced_decoding(
     assert stats.passes == request.stats.passes + len(tokens) - many + (stats.stop is Stop.EOS)
 
 
-def test_tokens_stream_while_the_payload_is_read(edge: EdgeRuntime) -> None:
-    anchors = some_anchors(edge)
-    data = payload(edge, anchors)
-    stream = edge.stream(data, PROMPT)
-    first = next(stream)
-    assert (first.position, first.source, stream.stats.passes) == (0, Source.ANCHOR, 1)
-    with pytest.raises(PayloadError):
-        _ = stream.anchors
-    rest = [first, *stream]
-    assert stream.anchors == anchors
-    assert rest == list(edge.fill(edge.read(data, PROMPT)))
-    short = list(edge.stream(data, PROMPT, FillOptions(max_tokens=6)))
-    assert short == rest[:6] == list(edge.fill(edge.read(data, PROMPT), FillOptions(max_tokens=6)))
-    echoed = list(edge.stream(data, PROMPT, FillOptions(echo_prompt=True)))
-    assert [t.id for t in echoed[: -len(rest)]] == edge.prompt_ids(PROMPT)
-    compact = encode(anchors, Shared(edge.bundle.contract, edge.prompt_ids(PROMPT)))
-    assert list(edge.stream(compact, PROMPT)) == list(edge.fill(edge.read(compact, PROMPT)))
+def test_options_bound_what_is_known_already(edge: EdgeRuntime) -> None:
+    request = edge.read(payload(edge, some_anchors(edge)), PROMPT)
+    whole = list(edge.fill(request))
+    assert list(edge.fill(request, FillOptions(max_tokens=6))) == whole[:6]
+    echoed = list(edge.fill(request, FillOptions(echo_prompt=True)))
+    assert [t.id for t in echoed[: -len(whole)]] == edge.prompt_ids(PROMPT)
 
 
-def test_what_went_wrong_is_said_at_the_end_of_the_stream(edge: EdgeRuntime) -> None:
+def test_what_cannot_be_read(edge: EdgeRuntime) -> None:
     data = bytearray(payload(edge, some_anchors(edge)))
+    with pytest.raises(UsageError):
+        edge.read(bytes(data))
     data[2] ^= 1
-    stream = edge.stream(bytes(data), PROMPT)
-    assert next(stream).position == 0
-    with pytest.raises(FingerprintError):
-        list(stream)
     with pytest.raises(FingerprintError):
         edge.read(bytes(data), PROMPT)
-    with pytest.raises(UsageError):
-        edge.read(payload(edge, some_anchors(edge)))
 
 
 def test_a_question_is_coded_with_the_model_behind_the_templates_opening(edge: EdgeRuntime) -> None:
@@ -225,10 +210,7 @@ def test_with_a_grammar_a_predictive_payload_is_read_first(edge: EdgeRuntime) ->
     pytest.importorskip("llguidance")
     grammar = Grammar.regex("[a-z]{3,9}[.]")
     data = payload(edge, some_anchors(edge))
-    for answer in (
-        edge.fill(edge.read(data, PROMPT), edge.options(grammar=grammar)),
-        edge.stream(data, PROMPT, edge.options(grammar=grammar)),
-    ):
-        text = edge.bundle.tokenizer.decode([token.id for token in answer])
-        assert re.fullmatch("[a-z]{3,9}[.]", text)
-        assert len(answer.anchors) == len(some_anchors(edge))
+    answer = edge.fill(edge.read(data, PROMPT), edge.constrained(None, grammar))
+    text = edge.bundle.tokenizer.decode([token.id for token in answer])
+    assert re.fullmatch("[a-z]{3,9}[.]", text)
+    assert len(answer.anchors) == len(some_anchors(edge))

@@ -66,9 +66,8 @@ class Sends:
 
 
 def runtime(context: int = 512) -> tuple[EdgeRuntime, HashEngine]:
-    edge, engine = EdgeRuntime(BUNDLE), HashEngine(context)
-    vars(edge)["engine"] = engine
-    return edge, engine
+    engine = HashEngine(context)
+    return EdgeRuntime(BUNDLE, engine), engine
 
 
 def real(**options: int) -> EdgeRuntime:

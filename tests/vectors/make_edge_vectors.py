@@ -61,7 +61,7 @@ def _row(edge: EdgeRuntime, prompt: str, data: bytes | None) -> dict[str, Any]:
     if data is None:
         nothing = AnchorSet.empty(64, edge.bundle.contract)
         data = encode(nothing, Shared(edge.bundle.contract), Codec.COMPACT)
-    answer = edge.stream(data, prompt, options)
+    answer = edge.fill(edge.read(data, prompt), options)
     tokens = list(answer)
     stream = edge.text_stream()
     return {

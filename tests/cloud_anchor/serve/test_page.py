@@ -200,7 +200,7 @@ def test_bytes_and_text_are_those_that_a_device_has(
     assert [position for position, _ in found["sent"]["sent"]] == list(request.anchors.positions)
     assert found["sent"]["doubt"] == request.doubt is not None
     assert found["payload"]["anchors"] == len(request.anchors) > 0
-    answer = edge.fill(request, edge.options())
+    answer = edge.fill(request)
     expected = list(answer)
     shown = [data for kind, data in column(events, name) if kind == "token"]
     assert "".join(data["text"] for data in shown) == edge.bundle.tokenizer.decode([t.id for t in expected])

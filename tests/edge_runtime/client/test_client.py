@@ -17,7 +17,7 @@ import pytest
 from edge_runtime import fill as cli
 from edge_runtime.client.client import Client
 from edge_runtime.cloud import CloudQuestion
-from edge_runtime.decode.forced import Token
+from edge_runtime.decode.forced import FillOptions, Token
 from edge_runtime.decode.refine import Retract
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
 from edge_runtime.runtime import EdgeRuntime
@@ -461,7 +461,7 @@ def alone(edge: EdgeRuntime, max_tokens: int) -> str:
     from edge_runtime.runtime import FillRequest
 
     request = FillRequest(edge.prompt_ids(PROMPT), edge.no_anchors)
-    tokens = edge.fill(request, edge.options(max_tokens=max_tokens))
+    tokens = edge.fill(request, FillOptions(max_tokens=max_tokens))
     return edge.bundle.tokenizer.decode([token.id for token in tokens])
 
 

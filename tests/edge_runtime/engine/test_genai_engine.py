@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from edge_runtime.bench import __main__ as cli
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.engine.genai_engine import GenaiEngine
 from edge_runtime.engine.ort_engine import OrtEngine
-from edge_runtime.errors import ContextError, EngineError, UsageError
+from edge_runtime.errors import ContextError, EngineError
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Shared, encode
 
@@ -92,25 +90,11 @@ def test_what_cannot_be_opened(bundle: Bundle, tiny_bundle: Path, monkeypatch: p
         GenaiEngine.open(bundle)
 
 
-def test_the_benchmark_puts_both_side_by_side(bundle: Bundle, capfd: pytest.CaptureFixture[str]) -> None:
-    run: Callable[[list[str]], int] = cli.main
-    arguments = [str(bundle.path), "--threads", "1", "--repeat", "1", "--length", "10", "--variant", "fp32"]
-    arguments += ["--vs", "genai"]
-    assert run(arguments) == 0
-    out = capfd.readouterr().out
-    assert "| test | fp32 | genai |" in out
-
-
-def test_it_fills_payloads_where_it_is_selected(bundle: Bundle) -> None:
+def test_a_runtime_fills_with_it(bundle: Bundle) -> None:
     ours = EdgeRuntime.open(bundle.path, threads=1)
-    theirs = EdgeRuntime.open(bundle.path, threads=1, engine="onnxruntime-genai")
-    theirs.preload()
+    theirs = EdgeRuntime(bundle, GenaiEngine.open(bundle, threads=1))
     prompt = "How many loaves did she sell?"
     anchors = AnchorSet((0, 1, 5, 12), (40, 50, 60, 80), 32, bundle.contract, 20)
     data = encode(anchors, Shared(bundle.contract, ours.prompt_ids(prompt)))
     found, expected = (edge.fill(edge.read(data, prompt)) for edge in (theirs, ours))
     assert [t[:3] for t in found] == [t[:3] for t in expected]
-    assert isinstance(theirs.engine, GenaiEngine)
-
-    with pytest.raises(UsageError):
-        EdgeRuntime(bundle, engine="onnxruntime-genai", deterministic=True)

@@ -177,12 +177,9 @@ def test_a_runtime_verifies_once_for_each_state_of_the_files(
     monkeypatch.setattr(Bundle, "verify", counted)
     monkeypatch.setattr(prepack, "MIN_BYTES", 0)
     monkeypatch.setenv("EDGE_CACHE", str(root))
-    start(verify=False)
-    assert not root.exists()  # nothing is kept of files that were not verified
     start()
     assert "preparing the weights for this processor, once" in caplog.text
     start()
-    start(verify=False)
     assert len(checks) == 1
     start(prepack=False)
     assert len(checks) == 2

@@ -1,7 +1,6 @@
 """`python -m lab`: the laboratory's command line.
 
-Responsible for the commands. Not responsible for measuring (see `run`), for experiments (see `experiments`)
-or for published runs (see `published`).
+Responsible for the commands. Not responsible for measuring (see `run`, `experiments`).
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ with required("lab", "experiments"):
     from lab import publish
     from lab.experiments import PAPER, chosen, every
     from lab.options import NoOptions, Options, add_options, given
-    from lab.published import traces
     from lab.report import print_tables
     from lab.run import run
     from payload import PayloadError
@@ -38,7 +36,6 @@ exit codes: 0 ok, 1 failed, 2 usage, 4 bad or missing model, 130 interrupted (ru
 ABOUT = """run        measure experiments: python -m lab run NAME [NAME ...] -o FOLDER
 list       the experiments by name
 distil     teach a masked model to answer in few passes: python -m lab distil MODEL -o FOLDER
-traces     published runs: by themselves, or filled by a real edge model
 publish    the pages that quote measured figures, and the figures of a results folder"""
 
 
@@ -109,7 +106,6 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "run": _run,
     "list": _list,
     "distil": _distil,
-    "traces": traces.main,
     "publish": publish.main,
 }
 

@@ -19,6 +19,7 @@ PAPER = "paper"
 
 ELSEWHERE = {
     "codec_bench": "lab.formats.codec_bench",
+    "recorded": "lab.published.recorded",
     "losses": "lab.drafting.experiment",
     "teaching": "lab.distil.experiment",
 }

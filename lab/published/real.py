@@ -32,8 +32,8 @@ from edge_runtime.bundle.bundle import MANIFEST
 from edge_runtime.engine.prepack import cache_root
 from edge_runtime.runtime import EdgeRuntime, FillRequest
 from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces, recorded_run
+from lab.published.qwen_ranks import published_tokenizer
 from lab.published.recorded import doubled_words, dream_form
-from lab.published.recorded_tables import published_tokenizer
 from lab.published.wheel_files import SMOLLM2, fetched
 from payload import AnchorSet, Shared, encode
 

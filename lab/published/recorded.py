@@ -1,7 +1,7 @@
-"""Published runs of Dream-7B on a real edge model: every condition of one run, filled, sized and scored.
+"""Published runs of Dream-7B on a real edge model: `python -m lab run recorded --traces FILE --edge BUNDLE`.
 
-Responsible for the measurement of one run in the edge model's vocabulary, and for the records of a results
-folder, which an interrupted measurement continues. Not responsible for reading runs (see `traces`), for the
+Responsible for the measurement of one run in the edge model's vocabulary: every condition filled, sized and
+scored, and the published fills of the same run. Not responsible for reading runs (see `published_runs`), for
 conditions (see `conditions`) or for tables (see `recorded_tables`).
 
 Dream's text is the reference. Where the published output was cut at 500 characters, both texts are compared
@@ -11,20 +11,28 @@ paper's anchors determine it, as these are.
 
 from __future__ import annotations
 
+import json
+import random
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
 
-from cloud_anchor.errors import RequestError
+from cloud_anchor.errors import CloudError, RequestError
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import EDGE_AWARE as BY_EDGE
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.selection.translate import Translation
+from common.cli import option
+from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.decode.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.errors import EdgeError
 from edge_runtime.predictor import EnginePredictor
+from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
@@ -40,17 +48,20 @@ from lab.conditions import (
     Situation,
     aware,
 )
-from lab.published.published_runs import Trace, TraceTokenizer, recorded_run
-from lab.questions.items import Item
+from lab.experiment import Experiment, Models, Setup
+from lab.loading import parameters
+from lab.options import Options
+from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces, recorded_run
+from lab.published.qwen_ranks import published_tokenizer
+from lab.published.recorded_tables import MAX_TOKENS, tables
+from lab.published.wheel_files import HUMANEVAL, fetched
+from lab.questions.items import Item, read_items
 from lab.questions.judge import is_right
-from lab.store import Record, Store
+from lab.store import Record
 from payload import AnchorSet, Codec, PayloadError, Shared, encode
 
 FRACTIONS = ("0.05", "0.1", "0.15", "0.25")
 """Shares of the steps at which the paper's anchors and the controls are measured."""
-
-RECORDS = "recorded"
-"""The phase of a results folder."""
 
 EDGE_AWARE = "whole answer, edge-aware"
 LOW_GUARD = 1.0
@@ -59,10 +70,8 @@ EDGE_AWARE_LOW_GUARD = f"{EDGE_AWARE}, guard {LOW_GUARD:g}"
 guard, chosen on the tiny pair, sends most of an answer.
 """
 
-MAX_TOKENS = 256
-"""Most tokens of an answer whose length is not known, as in the published script; more where Dream's is
-longer.
-"""
+FILLS = "*fill*.jsonl"
+"""The published fills, beside the runs."""
 
 _DOUBLED = re.compile(r"\b([^\W\d_]+)\s+(?=\1\b)", re.IGNORECASE)
 
@@ -80,18 +89,24 @@ def dream_form(source: TraceTokenizer) -> PromptForm:
 
 @dataclass(frozen=True)
 class RealPair:
-    """Dream's vocabulary and an edge model.
-
-    tests: items of benchmarks whose runs do not hold what judges them (HumanEval).
-    """
+    """Dream's vocabulary and an edge model. fills: the published ones, by run."""
 
     dream: TraceTokenizer
     edge: Edge
-    tests: Sequence[Item] = ()
+    fills: Mapping[str, Mapping[str, Any]]
 
     @cached_property
     def translation(self) -> Translation:
         return Translation(dream_form(self.dream), self.edge.runtime.bundle.form)
+
+    @cached_property
+    def tests(self) -> list[Item]:
+        """HumanEval's tasks, whose tests the runs do not hold; none where they cannot be had."""
+        try:
+            return read_items("humaneval", fetched(HUMANEVAL))
+        except CloudError as error:
+            print(f"recorded: the answers to HumanEval are not judged: {error}", file=sys.stderr)
+            return []
 
 
 class RecordedCase(Case):
@@ -178,7 +193,19 @@ class RecordedCase(Case):
             rows.append({"condition": name, "fraction": fraction, **known[place]})
         size = len(self.first.full)
         own = self.own(self.first.full, range(size)) or 0.0
-        return {"answers": rows, "differs": round((1 - own) * size), "edge_tokens": size}
+        found = {"answers": rows, "published": self.published(), "edge": self.pair.edge.name}
+        return found | {"differs": round((1 - own) * size), "edge_tokens": size}
+
+    def published(self) -> list[Record]:
+        """The published fills of the run, scored from their texts; none where the output was cut."""
+        trace, own = self.trace, self.pair.fills.get(self.trace.name)
+        if own is None or trace.output_cut:
+            return []
+        texts = [("", ALONE, own["alone_text"])]
+        texts += [(key[3:], ANCHORS, each["real_text"]) for key, each in own.items() if key.startswith("sf_")]
+        return [
+            {"fraction": at, "condition": name, "f1": word_f1(text, trace.output)} for at, name, text in texts
+        ]
 
     def compared(self, text: str) -> dict[str, float]:
         """Word F1 against Dream's text, and `right` where a whole answer can be checked."""
@@ -208,14 +235,58 @@ def _characters(data: bytes) -> int:
     return sum(byte & 0xC0 != 0x80 for byte in data)
 
 
-def measure_runs(pair: RealPair, traces: Sequence[Trace], store: Store, seed: int) -> Iterator[Trace]:
-    """Measures the runs that have no record yet, and yields each run when it has one."""
+@dataclass(frozen=True)
+class RecordedOptions:
+    traces: str | None = option(None, "JSONL of runs, or the published ablation_anchors.json", metavar="FILE")
+    tokenizer: str | None = option(
+        None,
+        f"Dream's tokenizer.json[.gz] (default: {DEFAULT_TOKENIZER} beside the runs, else fetched)",
+        metavar="FILE",
+    )
+
+
+def runs(setup: Setup) -> list[Trace]:
+    """The runs in a random order, so that an interrupted measurement has a sample of all."""
+    if setup.own.traces is None:
+        raise RequestError("--traces: expected a file of runs, found none")
+    traces = read_traces(Path(setup.own.traces))
+    random.Random(setup.options.seed).shuffle(traces)
+    return traces
+
+
+@lru_cache(1)
+def open_pair(own: RecordedOptions, options: Options) -> RealPair:
+    """Both sides of a measurement. Raises CloudError, EdgeError or InputError."""
+    file = Path(str(own.traces))
+    dream = TraceTokenizer(Path(own.tokenizer or published_tokenizer(file.parent / DEFAULT_TOKENIZER)))
+    place = find_bundles("", model=options.edges[0])[0]
+    runtime = EdgeRuntime.open(place, options.variant, threads=options.threads)
+    model = runtime.bundle.manifest.model
+    edge = Edge(f"{model.id} {runtime.bundle.variant_name}", runtime, parameters(model))
+    lines = [
+        line for path in sorted(file.parent.glob(FILLS)) for line in path.read_text("utf-8").splitlines()
+    ]
+    fills = {f"{row['benchmark']}/{row['index']}": row for row in map(json.loads, lines)}
+    return RealPair(dream, edge, fills)
+
+
+def measure(setup: Setup, traces: Sequence[Trace]) -> Iterator[Record]:
+    pair = open_pair(setup.own, setup.options)
     for trace in traces:
-        if trace.name not in store.records(RECORDS):
-            about: Record = {"id": trace.name, "benchmark": trace.benchmark, "difficulty": trace.difficulty}
-            about |= {"length": trace.length, "cut": trace.output_cut, "doubled": doubled_words(trace.output)}
-            try:
-                store.add(RECORDS, about | RecordedCase(pair, trace, seed).record())
-            except (RequestError, EdgeError, PayloadError) as error:
-                store.add(RECORDS, about | {"error": f"{type(error).__name__}: {error}"})
-        yield trace
+        about: Record = {"benchmark": trace.benchmark, "difficulty": trace.difficulty, "length": trace.length}
+        about |= {"cut": trace.output_cut, "doubled": doubled_words(trace.output)}
+        try:
+            yield about | RecordedCase(pair, trace, setup.options.seed).record()
+        except (RequestError, EdgeError, PayloadError) as error:
+            yield about | {"error": f"{trace.name}: {type(error).__name__}: {error}"}
+
+
+EXPERIMENT = Experiment(
+    "recorded",
+    "Published runs of Dream-7B on a real edge model",
+    measure,
+    tables,
+    options=RecordedOptions,
+    items=runs,
+    models=Models.NONE,
+)

@@ -16,8 +16,8 @@ from edge_runtime.bundle.bundle import MANIFEST
 from edge_runtime.runtime import EdgeRuntime
 from lab.published import real
 from lab.published.published_runs import DEFAULT_TOKENIZER, TraceTokenizer, read_traces, recorded_run
+from lab.published.qwen_ranks import published_tokenizer
 from lab.published.recorded import dream_form
-from lab.published.recorded_tables import published_tokenizer
 
 pytestmark = pytest.mark.slow
 

@@ -12,10 +12,12 @@ from common.errors import InputError
 from lab.__main__ import main
 from lab.benches.random_checkpoint import write_tokenizer
 from lab.conditions import ALONE, ANCHORS, FULL, LEADING, PREFIX, SCATTERED
+from lab.experiments.paper.gaps import gap_scores
 from lab.published import real, recorded
-from lab.published.published_runs import PUBLISHED_OUTPUT, TraceTokenizer, read_traces
+from lab.published.published_runs import PUBLISHED_OUTPUT, Trace, TraceTokenizer, read_traces
 from lab.published.recorded import EDGE_AWARE, EDGE_AWARE_LOW_GUARD, doubled_words
 from lab.published.recorded_tables import group_of
+from tests.lab.conftest import TRACES
 from tests.shipped import TINY_BUNDLE
 
 ANSWER = "B. The town of Torden lies by by the river Arine, and its people serve bread."
@@ -65,8 +67,8 @@ def test_every_condition_of_a_run(
     fill = {"index": 0, "benchmark": "arc", "alone_text": "The river", "sf_0.1": whole}
     rows = [fill, fill | {"index": 1}]  # the second run's output was cut
     (tmp_path / "some_fill.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    line = ["traces", str(runs), "--tokenizer", str(tokenizer), "--edge", str(TINY_BUNDLE), "-o", str(out)]
-    line += ["--threads", "1"]
+    line = ["run", "recorded", "--traces", str(runs), "--tokenizer", str(tokenizer), "-o", str(out)]
+    line += ["--edge", str(TINY_BUNDLE), "--threads", "1"]
     assert main(line) == 0
     records = [json.loads(each) for each in (out / "items/recorded.jsonl").read_text().splitlines()]
     by_name = {record["id"]: record for record in records}
@@ -115,7 +117,6 @@ def test_every_condition_of_a_run(
     capsys.readouterr()
     assert main([*line, "--seed", "1"]) == 2
     assert "measured with another seed" in capsys.readouterr().err
-    assert main([*line[:-2], "--threads", "0"]) == 2
 
 
 def test_the_published_list(tmp_path: Path, tokenizer: Path) -> None:
@@ -175,3 +176,19 @@ def test_the_example_has_whole_runs() -> None:
     assert (real.EXAMPLE.with_name("LICENSE")).is_file()
     for trace in traces:
         assert len(trace.anchors["0.5"]) == trace.length
+
+
+def test_published_gap_figures_are_reproduced_from_their_ids(
+    traces: list[Trace], qwen: TraceTokenizer
+) -> None:
+    outputs = {trace.name: trace.output for trace in traces}
+    compared = 0
+    for line in TRACES.with_name("qwen05_fill_dev.jsonl").read_text("utf-8").splitlines():
+        fill = json.loads(line)
+        reference = qwen.encode(outputs[f"{fill['benchmark']}/{fill['index']}"])
+        for stored in (value for key, value in fill.items() if key.startswith("sf_")):
+            gaps = [p for p, held in enumerate(stored["is_anchor"]) if not held]
+            found = gap_scores(qwen.decode, stored["real_tokens"], reference, gaps)
+            assert found == (stored["gap_word_f1"], stored["gap_token_accuracy"])
+            compared += stored["n_gap_compared"] > 0
+    assert compared == 17

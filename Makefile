@@ -15,7 +15,8 @@ help:
 	@echo "make extras                the device's wheel alone and each extra by itself in a fresh environment, with the"
 	@echo "                           commands promised for it, and the tests of transformers on 4.57 and 5"
 	@echo "make wheels                the wheels of a release, into dist/: of the device, the cloud, the converter, the laboratory"
-	@echo "make fuzz [MINUTES=10]     hostile inputs for all that reads what strangers send, with a table"
+	@echo "make fuzz [MINUTES=10]     hostile inputs for all that reads what strangers send, with a table, and the property tests"
+	@echo "                           on other examples than those of make test"
 	@echo "make fuzz-fixed            the same hostile inputs on every run, as in CI"
 	@echo "make lint                  formatting, lint and types"
 	@echo "make evaluate              the shipped pair on held-out prompts, with controls"
@@ -58,6 +59,7 @@ wheels: $(VENV)/bin/python
 
 fuzz: $(VENV)/dev.stamp
 	$(RUN) -m tests.fuzz --minutes $(or $(MINUTES),10)
+	$(RUN) -m pytest -m hypothesis --hypothesis-profile explore -n auto --maxprocesses 2
 
 fuzz-fixed: $(VENV)/dev.stamp
 	$(RUN) -m tests.fuzz --fixed

@@ -8,10 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # One thread for each worker and for the commands that it starts, set before any of them imports PyTorch: the
 # models are small, and another worker is beside it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Property tests have the same examples on every run, so that a failure is the fault of a change; `make fuzz`
+# draws others. How long an example takes says more about what else the machine does than about the code.
+settings.register_profile("fixed", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000)
+if settings.get_current_profile_name() == "default":
+    settings.load_profile("fixed")
 
 
 @pytest.fixture(scope="session")

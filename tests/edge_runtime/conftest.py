@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from edge_runtime.bundle.bundle import TEMPLATE as TEMPLATE_NAME
 from edge_runtime.bundle.bundle import Manifest, ModelShape, Variant, contract_of, file_record
@@ -22,11 +21,6 @@ from edge_runtime.engine.base import BaseEngine, Logits
 from lab.benches.random_checkpoint import write_tokenizer
 from payload import AnchorSet, Contract
 from tests.checkpoints import write_tiny_qwen
-
-# How long an example takes says more about what else the machine does than about the code.
-settings.register_profile("untimed", deadline=None)
-if settings.get_current_profile_name() == "default":
-    settings.load_profile("untimed")
 
 VOCAB = 12
 SPECIAL = {"<|endoftext|>": VOCAB, "<|im_start|>": VOCAB + 1, "<|im_end|>": VOCAB + 2}

@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.cli import CommandParser, option, run_command
+from common.cli import option, run_options
 from edge_runtime.bench.llama_cpp import LlamaEngine
 from edge_runtime.bench.measure import Bench, repetitions
-from edge_runtime.bundle.bundle import Bundle, bundle_folder, read_manifest
+from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.commands import positive
 from edge_runtime.engine.base import Engine
-from edge_runtime.engine.genai_engine import GenaiEngine
 from edge_runtime.errors import UsageError
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.system import performance_cores, resident_memory
-from payload import Contract
 
-PEERS = "genai or llama.cpp:FILE.gguf"
+_PEER = "llama.cpp:"
 
 _EPILOG = """\
 examples:
@@ -40,65 +39,49 @@ time over theirs, so below 1 the first is faster. Energy is not measured.
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """Everything that the command is given."""
+    """Time a bundle's variants on this device."""
 
     bundle: str = option("", "folder of the bundle", flags=("bundle",))
     variant: list[str] | None = option(
         None, "which of its variants; may be given again; default: all", str, action="append", metavar="NAME"
     )
     vs: list[str] | None = option(
-        None, f"also time {PEERS}; may be given again", str, action="append", metavar="PEER"
+        None, f"also time {_PEER}FILE.gguf; may be given again", str, action="append", metavar="PEER"
     )
-    threads: int | None = option(None, "default: one for each fast core", int, metavar="N")
-    repeat: int = option(5, "default: 5", metavar="N")
-    length: int = option(64, "tokens of answers: 64", metavar="N")
+    threads: int | None = option(None, "default: one for each fast core", positive, metavar="N")
+    repeat: int = option(5, "default: 5", positive, metavar="N")
+    length: int = option(64, "tokens of answers: 64", positive, metavar="N")
     no_prepack: bool = option(False, "do not use prepacked weights")
     json: bool = option(False, "print one JSON object")
 
 
-def parser() -> CommandParser:
-    result = CommandParser(
-        prog="python -m edge_runtime.bench",
-        description="Time a bundle's variants on this device.",
-        epilog=_EPILOG,
-    )
-    result.declare(BenchOptions)
-    return result
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
-    args = parser().parse(BenchOptions, argv)
-    return run_command("bench", lambda: print(_shown(args)))
+    return run_options("edge_runtime.bench", _run, BenchOptions, argv, _EPILOG)
 
 
-def _shown(args: BenchOptions) -> str:
+def _run(args: BenchOptions) -> None:
     report = measure(args)
-    return json.dumps(report, indent=1) if args.json else as_markdown(report)
+    print(json.dumps(report, indent=1) if args.json else as_markdown(report))
 
 
 def measure(args: BenchOptions) -> dict[str, Any]:
     """Every measurement, with progress on a terminal: the bundle, threads, seconds of loading and bytes
     resident by engine, and figures (milliseconds a token and their standard deviation by test and engine).
     """
-    for name, value in (("--repeat", args.repeat), ("--length", args.length), ("--threads", args.threads)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name}: expected at least 1, found {value}")
-    for peer in args.vs or ():
-        if peer.partition(":")[0] not in ("genai", "llama.cpp"):
-            raise UsageError(f"--vs: expected {PEERS}, found {peer!r}")
+    bundle = Bundle.open(args.bundle, verify=False)
     threads = args.threads or performance_cores()
     benches: list[Bench] = []
     loading: dict[str, float] = {}
     memory: dict[str, dict[str, int]] = {}
-    for name in [*(args.variant or read_manifest(bundle_folder(args.bundle)).variants), *(args.vs or ())]:
+    for name in [*(args.variant or bundle.manifest.variants), *(args.vs or ())]:
         _progress(f"loading {name}")
         before, held = time.perf_counter(), resident_memory()
-        engine, contract = _opened(args, name, threads)
+        engine = _opened(args, bundle, name, threads)
         engine.append([0])
         loading[name] = time.perf_counter() - before
         memory[name] = {kind: size - held.get(kind, 0) for kind, size in resident_memory().items()}
-        benches.append(Bench(name, engine, contract))
+        benches.append(Bench(name, engine, bundle.contract))
     if args.length >= benches[0].engine.context:
         raise UsageError(f"--length: expected less than {benches[0].engine.context}, found {args.length}")
     figures = []
@@ -106,31 +89,22 @@ def measure(args: BenchOptions) -> dict[str, Any]:
         _progress(tests[0].name)
         for test, seconds in zip(tests, repetitions(tests, args.repeat), strict=True):
             each = [1e3 * value / test.tokens for value in seconds]
-            figures.append(
-                {
-                    "test": test.name,
-                    "engine": test.engine,
-                    "ms": statistics.fmean(each),
-                    "deviation": statistics.stdev(each) if len(each) > 1 else 0.0,
-                }
-            )
+            deviation = statistics.stdev(each) if len(each) > 1 else 0.0
+            figure = {"test": test.name, "engine": test.engine, "ms": statistics.fmean(each)}
+            figures.append({**figure, "deviation": deviation})
     _progress("")
-    report = {"bundle": Path(args.bundle).name, "threads": threads, "seconds to load": loading}
+    report = {"bundle": bundle.path.name, "threads": threads, "seconds to load": loading}
     return {**report, "bytes": memory, "figures": figures}
 
 
-def _opened(args: BenchOptions, name: str, threads: int) -> tuple[Engine, Contract]:
-    """The engine of a variant or a peer, and the contract of its ids."""
+def _opened(args: BenchOptions, bundle: Bundle, name: str, threads: int) -> Engine:
+    """The engine of a variant or a peer."""
     if name not in (args.vs or ()):
-        edge = EdgeRuntime.open(args.bundle, name, threads=threads, prepack=not args.no_prepack)
-        return edge.engine, edge.bundle.contract
-    bundle = Bundle.open(args.bundle, args.variant[0] if args.variant else None)
-    kind, _, path = name.partition(":")
-    if kind == "genai":
-        return GenaiEngine.open(bundle, threads=threads), bundle.contract
-    shape = bundle.manifest.model
-    engine = LlamaEngine(Path(path), shape.vocab_size, context=bundle.context, threads=threads)
-    return engine, bundle.contract
+        return EdgeRuntime.open(args.bundle, name, threads=threads, prepack=not args.no_prepack).engine
+    if not name.startswith(_PEER):
+        raise UsageError(f"--vs: expected {_PEER}FILE.gguf, found {name!r}")
+    file, size = Path(name.removeprefix(_PEER)), bundle.manifest.model.vocab_size
+    return LlamaEngine(file, size, context=bundle.context, threads=threads)
 
 
 def as_markdown(report: dict[str, Any]) -> str:

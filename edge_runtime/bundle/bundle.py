@@ -19,16 +19,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from edge_runtime.bundle.manifest import (
-    MANIFEST,
-    SCHEMA,
-    TEMPLATE,
-    TOKENIZER,
-    FileRecord,
-    Manifest,
-    ModelShape,
-    Variant,
-)
+from edge_runtime.bundle.manifest import MANIFEST as MANIFEST
+from edge_runtime.bundle.manifest import SCHEMA as SCHEMA
+from edge_runtime.bundle.manifest import TEMPLATE as TEMPLATE
+from edge_runtime.bundle.manifest import TOKENIZER as TOKENIZER
+from edge_runtime.bundle.manifest import FileRecord as FileRecord
+from edge_runtime.bundle.manifest import Manifest as Manifest
+from edge_runtime.bundle.manifest import ModelShape as ModelShape
+from edge_runtime.bundle.manifest import Variant as Variant
 from edge_runtime.errors import (
     BundleContractError,
     BundleFileError,
@@ -41,25 +39,6 @@ from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract, PayloadError
-
-__all__ = [
-    "BUNDLES",
-    "MANIFEST",
-    "SCHEMA",
-    "TEMPLATE",
-    "TOKENIZER",
-    "Bundle",
-    "FileRecord",
-    "Manifest",
-    "ModelShape",
-    "Variant",
-    "bundle_folder",
-    "contract_of",
-    "file_record",
-    "read_manifest",
-    "shipped_bundles",
-    "verify_file",
-]
 
 BUNDLES = Path(__file__).parents[1] / "bundles"
 """Folder of the bundles that ship with this package."""

@@ -15,10 +15,9 @@ import os
 import random
 import re
 import shlex
-import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -139,7 +138,7 @@ class Client:
 
     def service(self) -> ServiceDescription:
         """What the service says of itself."""
-        with self._request("GET", "/v1/contract", None, JSON) as response:
+        with self._request("/v1/contract", JSON) as response:
             data = json_object(response.read_at_most(MAX_TEXT_BYTES))
         identity = data.get("identity")
         if not isinstance(identity, str) or not re.fullmatch(r"[0-9a-f]{64}", identity):
@@ -153,7 +152,7 @@ class Client:
 
     def bundle_name(self) -> str:
         """The name of the bundle that the service gives to its devices."""
-        with self._request("GET", "/v1/bundle", None, JSON) as response:
+        with self._request("/v1/bundle", JSON) as response:
             name = json_object(response.read_at_most(MAX_TEXT_BYTES)).get("name")
         if not isinstance(name, str) or not BUNDLE_NAME.fullmatch(name):
             raise CloudUnavailableError(f"{self.url}: expected the name of a bundle, found {name!r:.80}")
@@ -163,7 +162,7 @@ class Client:
     def bundle_file(self, name: str, start: int = 0) -> Iterator[Response]:
         """A file of that bundle from byte `start` on, or the whole where its `first_byte` says so."""
         path = f"/v1/bundle/{quote(name)}"
-        with self._request("GET", path, None, BINARY, start) as response:
+        with self._request(path, BINARY, start=start) as response:
             if response.first_byte not in (0, start):
                 raise ValueError("expected the range that was asked for")
             yield response
@@ -173,7 +172,7 @@ class Client:
 
         fields: further fields of the request, such as fraction, max_bytes or contract; None leaves one out.
         """
-        with self._request("POST", "/v1/anchors", body_of(prompt, fields), BINARY) as response:
+        with self._request("/v1/anchors", BINARY, body_of(prompt, fields)) as response:
             return response.read_at_most(MAX_PAYLOAD_BYTES)
 
     def stream(self, prompt: Prompt, **fields: Any) -> Generator[ReceivedPayload]:
@@ -181,7 +180,7 @@ class Client:
 
         A stream that breaks is not started again: the payloads received so far stay valid.
         """
-        with self._request("POST", "/v1/anchors/stream", body_of(prompt, fields), EVENTS) as response:
+        with self._request("/v1/anchors/stream", EVENTS, body_of(prompt, fields)) as response:
             for count, (name, data) in enumerate(response.events()):
                 if name == "done":
                     return
@@ -224,14 +223,25 @@ class Client:
 
     @contextmanager
     def _request(
-        self, method: str, path: str, body: bytes | None, accept: str, start: int = 0
+        self, path: str, accept: str, body: bytes | None = None, start: int = 0
     ) -> Iterator[Response]:
-        """The response with status 200 to a request, sent again where that may help.
+        """The response with status 200, sent again where that may help: to a POST with a body, else to a GET.
 
         start: of the range asked for; with it the response may be a part, of status 206.
         """
         end = time.monotonic() + self.timeout
-        response = self._with_retries(method, path, body, accept, end, start)
+        headers = {
+            "Accept": accept,
+            "Content-Type": JSON,
+            "User-Agent": "edge-runtime",
+            "Connection": "close",
+        }
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        if self.key is not None:
+            headers["Authorization"] = f"Bearer {self.key}"
+        path = urlsplit(self.url).path.rstrip("/") + path
+        response = self._with_retries("GET" if body is None else "POST", path, body, headers, end)
         try:
             yield response
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -242,7 +252,7 @@ class Client:
             response.close()
 
     def _with_retries(
-        self, method: str, path: str, body: bytes | None, accept: str, end: float, start: int
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], end: float
     ) -> Response:
         attempt = 1
         while True:
@@ -250,9 +260,9 @@ class Client:
             retry_after: float | None = None
             wait = BACKOFF_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
             try:
-                response = self._attempt(method, path, body, accept, end, start)
-                if response.status == 200 or (start and response.status == 206):
-                    response.require_type(accept)
+                response = self._attempt(method, path, body, headers, end)
+                if response.status == 200 or ("Range" in headers and response.status == 206):
+                    response.require_type(headers["Accept"])
                     return response
                 with response:
                     failure, code = response.error()
@@ -274,48 +284,26 @@ class Client:
             attempt += 1
 
     def _attempt(
-        self, method: str, path: str, body: bytes | None, accept: str, end: float, start: int
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], end: float
     ) -> Response:
-        parts = urlsplit(self.url)
-        assert parts.hostname
         left = end - time.monotonic()
         if left <= 0:
             raise TimeoutError
-        connection: http.client.HTTPConnection
-        timeout = min(CONNECT_SECONDS, left)
-        if parts.scheme == "https":
-            context = ssl.create_default_context()
-            connection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=timeout, context=context
-            )
-        else:
-            connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
-        headers = {
-            "Accept": accept,
-            "Content-Type": JSON,
-            "User-Agent": "edge-runtime",
-            "Connection": "close",
-        }
-        if start:
-            headers["Range"] = f"bytes={start}-"
-        if self.key is not None:
-            headers["Authorization"] = f"Bearer {self.key}"
-        try:
+        parts = urlsplit(self.url)
+        assert parts.hostname
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname, parts.port, timeout=min(CONNECT_SECONDS, left))
+        with ExitStack() as stack:
+            stack.callback(connection.close)
             connection.connect()
             deadline = Deadline(connection.sock, end)
-        except BaseException:
-            connection.close()
-            raise
-        try:
-            connection.request(method, parts.path.rstrip("/") + path, body, headers)
+            stack.callback(deadline.cancel)
+            connection.request(method, path, body, headers)
             response = connection.getresponse()
             if deadline.expired:
                 raise TimeoutError  # a truncated head looks like a complete one
-            return Response(response, connection, deadline)
-        except BaseException:
-            deadline.cancel()
-            connection.close()
-            raise
+            stack.callback(response.close)
+            return Response(response, deadline, stack.pop_all())
 
 
 def open_client(option: str, url: str, key_file: Path | None, timeout: float) -> Client:

@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -59,22 +59,17 @@ class Deadline:
 class Response:
     """A response whose body has not been read yet."""
 
-    def __init__(
-        self, response: http.client.HTTPResponse, connection: http.client.HTTPConnection, deadline: Deadline
-    ) -> None:
+    def __init__(self, response: http.client.HTTPResponse, deadline: Deadline, held: ExitStack) -> None:
+        """held: what is let go when the response is closed."""
         self.status = response.status
-        self._response, self._connection, self._deadline = response, connection, deadline
+        self.close = held.close
+        self._response, self._deadline = response, deadline
 
     def __enter__(self) -> Response:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def close(self) -> None:
-        self._deadline.cancel()
-        self._response.close()
-        self._connection.close()
 
     @property
     def timed_out(self) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.options import PipelineOptions
-from common.cli import CommandParser, option, run_command
+from common.cli import option, run_options
 from common.files import write_whole
 from common.progress import Bars
 from edge_runtime.commands import read_messages
@@ -43,7 +43,7 @@ _SOURCE: dict[str, Any] = {"either": "source", "required": True}
 
 @dataclass(frozen=True, kw_only=True)
 class AnchorOptions(PipelineOptions):
-    """The options of this command."""
+    """Run part of a diffusion model's steps; write anchors of its answer as a payload."""
 
     prompt: str | None = option(None, "the question", metavar="TEXT", **_SOURCE)
     prompt_file: Path | None = option(None, "the same in UTF-8; - for stdin", Path, metavar="FILE", **_SOURCE)
@@ -68,15 +68,15 @@ class AnchorOptions(PipelineOptions):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m cloud_anchor.anchor",
-        usage="python -m cloud_anchor.anchor --prompt TEXT [-o FILE] [options]",
-        description="Run part of a diffusion model's steps; write anchors of its answer as a payload.",
-        epilog=EPILOG,
+    return run_options(
+        "cloud_anchor.anchor",
+        _run,
+        AnchorOptions,
+        argv,
+        EPILOG,
+        usage="--prompt TEXT [-o FILE] [options]",
+        extra="cloud",
     )
-    parser.declare(AnchorOptions)
-    options = parser.parse(AnchorOptions, argv)
-    return run_command("anchor", lambda: _run(options), extra="cloud")
 
 
 def _run(options: AnchorOptions) -> int:

@@ -76,6 +76,28 @@ class CommandParser(argparse.ArgumentParser):
         return kind(**vars(self.parse_args(arguments)))
 
 
+def run_options(
+    module: str,
+    command: Callable[[Options], int | None],
+    kind: type[Options],
+    argv: Sequence[str] | None,
+    epilog: str,
+    *,
+    usage: str | None = None,
+    extra: str = "edge",
+) -> int:
+    """Runs a module's command with its options, fields of the dataclass `kind`, as `run_command` does.
+
+    The docstring of `kind` describes the command. usage: what follows the command; None lists all options.
+    """
+    prog = f"python -m {module}"
+    says = inspect.getdoc(kind)
+    parser = CommandParser(prog=prog, usage=usage and f"{prog} {usage}", description=says, epilog=epilog)
+    parser.declare(kind)
+    options = parser.parse(kind, argv)
+    return run_command(module.rpartition(".")[2], lambda: command(options), extra=extra)
+
+
 def run_command(
     program: str,
     command: Callable[[], int | None],

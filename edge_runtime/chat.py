@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.cli import CommandParser, option, run_command
+from common.cli import option, run_options
 from common.errors import UserError
 from edge_runtime.commands import KeyOptions, ModelOptions, choose_bundle, open_runtime, positive
 from edge_runtime.errors import UsageError
@@ -46,6 +46,8 @@ exit codes: 0 done, 2 wrong usage, 4 bad or missing model, or a bad file,
 
 @dataclass(frozen=True, kw_only=True)
 class _ChatArguments(ModelOptions, KeyOptions):
+    """Talk with the model on this device, alone or with the help of a service."""
+
     system: str | None = option(None, "system prompt", metavar="TEXT")
     load: Path | None = option(None, "continue the conversation in this file", Path, metavar="FILE")
     max_tokens: int | None = option(None, "end an answer after N tokens", positive, metavar="N")
@@ -268,15 +270,7 @@ def _run(args: _ChatArguments) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
-    parser = CommandParser(
-        prog="python -m edge_runtime.chat",
-        usage="python -m edge_runtime.chat [options]",
-        description="Talk with the model on this device, alone or with the help of a service.",
-        epilog=_EPILOG,
-    )
-    parser.declare(_ChatArguments)
-    args = parser.parse(_ChatArguments, argv)
-    return run_command("chat", lambda: _run(args))
+    return run_options("edge_runtime.chat", _run, _ChatArguments, argv, _EPILOG, usage="[options]")
 
 
 if __name__ == "__main__":

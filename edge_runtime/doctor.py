@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.cli import CommandParser, option, run_command
+from common.cli import option, run_options
 from edge_runtime.bundle.bundle import Bundle, Manifest, bundle_folder, read_manifest
 from edge_runtime.bundle.manifest import GROWING
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
@@ -201,25 +201,16 @@ def greedy_answer(
 
 @dataclass(frozen=True)
 class _DoctorArguments:
+    """Check a model bundle on this device and say which of its variants to use."""
+
     bundle: Path = option(Path(), "folder of the bundle", Path, flags=("bundle",))
     threads: int | None = option(None, "default: one for each fast core", int, metavar="N")
     json: bool = option(False, "print one JSON object")
 
 
-def parser() -> CommandParser:
-    result = CommandParser(
-        prog="python -m edge_runtime.doctor",
-        description="Check a model bundle on this device and say which of its variants to use.",
-        epilog=_EPILOG,
-    )
-    result.declare(_DoctorArguments)
-    return result
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
-    args = parser().parse(_DoctorArguments, argv)
-    return run_command("doctor", lambda: _run(args))
+    return run_options("edge_runtime.doctor", _run, _DoctorArguments, argv, _EPILOG)
 
 
 def _run(args: _DoctorArguments) -> int:

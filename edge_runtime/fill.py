@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.cli import CommandParser, option, run_command
+from common.cli import option, run_options
 from edge_runtime.commands import (
     STDIN,
     KeyOptions,
@@ -60,7 +60,7 @@ exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model,
 
 @dataclass(frozen=True, kw_only=True)
 class _FillArguments(ModelOptions, OutputOptions, PromptOptions, GrammarOptions, KeyOptions):
-    """Everything that the command is given."""
+    """Finish, on this device, the answer whose anchors a payload carries."""
 
     payload: str | None = option(
         None, "file of the payload; - reads standard input", flags=("payload",), nargs="?"
@@ -88,35 +88,23 @@ class _FillArguments(ModelOptions, OutputOptions, PromptOptions, GrammarOptions,
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
-    return run_command("fill", lambda: _run(_parse(argv)))
-
-
-def _parse(argv: Sequence[str] | None) -> _FillArguments:
-    """The arguments; exits with code 2 unless there is exactly one source of anchors."""
-    known = CommandParser(
-        prog="python -m edge_runtime.fill",
-        usage="python -m edge_runtime.fill [payload | --sample | --url URL] [options]",
-        description="Finish, on this device, the answer whose anchors a payload carries.",
-        epilog=_EPILOG,
-    )
-    known.declare(_FillArguments)
-    args = known.parse(_FillArguments, argv)
-    given = [name for name in ("payload", "sample", "url") if getattr(args, name)]
-    if len(given) != 1:
-        found = " and ".join(given) or "none of them"
-        known.error(f"expected a payload file, --sample or --url, found {found}")
-    return args
+    usage = "[payload | --sample | --url URL] [options]"
+    return run_options("edge_runtime.fill", _run, _FillArguments, argv, _EPILOG, usage=usage)
 
 
 def _run(args: _FillArguments) -> int:
+    from edge_runtime.decode.forced import FillOptions
+
+    given = [name for name in ("payload", "sample", "url") if getattr(args, name)]
+    if len(given) != 1:
+        found = " and ".join(given) or "none of them"
+        raise UsageError(f"expected a payload file, --sample or --url, found {found}")
     logging.basicConfig(format="fill: %(message)s", level=logging.INFO)
     if args.payload == "-" and args.messages == STDIN:
         raise UsageError("standard input: expected one use of it, found the payload and the conversation")
     prompt, grammar = read_asked(args), read_grammar(args)
     edge, source = (_open_payload if args.url is None else _open_service)(args, prompt)
     require_limit(args, edge)
-    from edge_runtime.decode.forced import FillOptions
-
     answer = source(edge.constrained(FillOptions(max_tokens=args.max_tokens), grammar))
     return write_answer("fill", args, edge, answer)
 

@@ -10,7 +10,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.cli import CommandParser, option, run_command
+from common.cli import option, run_options
 from links.kinds import KINDS
 from links.profiles import LINK_PROFILES, LinkProfile
 
@@ -29,21 +29,17 @@ def _sizes(text: str) -> list[int]:
 
 @dataclass(frozen=True)
 class _LinksArguments:
+    """Print the profiles of links, what a frame costs on each, and the addresses of links."""
+
     sizes: Sequence[int] = option(SIZES, f"bytes of frames (default {SIZES})", _sizes)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m links",
-        description="Print the profiles of links, what a frame costs on each, and the addresses of links.",
-        epilog="example:\n  python -m links --sizes 51,100",
-    )
-    parser.declare(_LinksArguments)
-    args = parser.parse(_LinksArguments, argv)
-    return run_command("links", lambda: _print(args.sizes))
+    return run_options("links", _print, _LinksArguments, argv, "example:\n  python -m links --sizes 51,100")
 
 
-def _print(sizes: Sequence[int]) -> None:
+def _print(args: _LinksArguments) -> None:
+    sizes = args.sizes
     columns = " | ".join(f"{size} bytes" for size in sizes)
     print(f"| profile | largest up / down | {columns} | duties | tariff |")
     print("|---" * (4 + len(sizes)) + "|")

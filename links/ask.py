@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.cli import CommandParser, option, run_command
+from common.cli import option, run_options
 from edge_runtime.chat import Chat
 from edge_runtime.commands import (
     ModelOptions,
@@ -48,7 +48,7 @@ exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model,
 
 @dataclass(frozen=True, kw_only=True)
 class _AskArguments(ModelOptions, OutputOptions):
-    """Everything that the command is given."""
+    """Ask over a link that carries short frames, and finish the answer on this device."""
 
     question: str | None = option(
         None, "as text; - reads standard input; none: a conversation", flags=("question",), nargs="?"
@@ -76,15 +76,9 @@ class _AskArguments(ModelOptions, OutputOptions):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
-    parser = CommandParser(
-        prog="python -m links.ask",
-        usage="python -m links.ask --link ADDRESS [question] [options]",
-        description="Ask over a link that carries short frames, and finish the answer on this device.",
-        epilog=_EPILOG,
+    return run_options(
+        "links.ask", _run, _AskArguments, argv, _EPILOG, usage="--link ADDRESS [question] [options]"
     )
-    parser.declare(_AskArguments)
-    args = parser.parse(_AskArguments, argv)
-    return run_command("ask", lambda: _run(args))
 
 
 def _run(args: _AskArguments) -> int:

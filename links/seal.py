@@ -31,7 +31,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.cli import CommandParser, option, run_command
+from common.cli import option, run_options
 from common.installed import remedy
 from edge_runtime.errors import LinkError, UsageError
 from links.datagram import Datagram, Link
@@ -317,20 +317,19 @@ def make_pair(name: str | Path, *, encrypted: bool = False) -> tuple[Path, Path]
 
 @dataclass(frozen=True)
 class _SealArguments:
+    """Make the two files of a seal: NAME.device.seal for the device, NAME.gateway.seal for the gateway.
+
+    Each holds the key and counters: keep one copy of it, and never put an old one back.
+    """
+
     name: str = option("", "of the device, with a folder where wanted", flags=("name",), metavar="NAME")
     encrypted: bool = option(False, "encrypt frames too; for links that do not (extra `sealed`)")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m links.seal",
-        description="Make the two files of a seal: NAME.device.seal for the device, NAME.gateway.seal for "
-        "the gateway. Each holds the key and counters: keep one copy of it, and never put an old one back.",
-        epilog="example:\n  python -m links.seal buoy-7 --encrypted",
+    return run_options(
+        "links.seal", _run, _SealArguments, argv, "example:\n  python -m links.seal buoy-7 --encrypted"
     )
-    parser.declare(_SealArguments)
-    args = parser.parse(_SealArguments, argv)
-    return run_command("seal", lambda: _run(args))
 
 
 def _run(args: _SealArguments) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.cli import CommandParser, option, run_command
+from common.cli import option, run_options
 from common.files import read_text
 from edge_runtime.commands import ModelOptions, choose_bundle, open_runtime, positive
 from edge_runtime.errors import UsageError
@@ -33,6 +33,8 @@ exit codes: 0 ended, 2 wrong usage, 4 bad or missing model
 
 @dataclass(frozen=True, kw_only=True)
 class _EndpointArguments(ModelOptions):
+    """Serve this device's model to clients of OpenAI's chat protocol."""
+
     host: str = option("127.0.0.1", "address to listen at; another than this machine's needs a key")
     port: int = option(8081, "0 for a free one (default 8081)", int, metavar="N")
     endpoint_key_file: Path | None = option(
@@ -106,15 +108,9 @@ def _run(args: _EndpointArguments) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
-    parser = CommandParser(
-        prog="python -m edge_runtime.endpoint",
-        usage="python -m edge_runtime.endpoint [options]",
-        description="Serve this device's model to clients of OpenAI's chat protocol.",
-        epilog=_EPILOG,
+    return run_options(
+        "edge_runtime.endpoint", _run, _EndpointArguments, argv, _EPILOG, usage="[options]", extra="endpoint"
     )
-    parser.declare(_EndpointArguments)
-    args = parser.parse(_EndpointArguments, argv)
-    return run_command("endpoint", lambda: _run(args), extra="endpoint")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.cli import INTERRUPTED, CommandParser, option, run_command
+from common.cli import INTERRUPTED, option, run_options
 from edge_runtime.client import KEY_VARIABLE
 from edge_runtime.client.client import open_client
 from edge_runtime.errors import UsageError
@@ -35,7 +35,10 @@ exit codes: 0 ended by SIGTERM, 2 usage, 4 bad or missing model, 5 the service o
 
 @dataclass(frozen=True, kw_only=True)
 class _GatewayArguments:
-    """Everything that the command is given."""
+    """Answer questions that come as short frames over a link, with an anchor service.
+
+    A repeated question gets the same answer again, without another run of the service.
+    """
 
     link: str = option("", "the link, such as udp-listen:PORT", metavar="ADDRESS", required=True)
     service: str = option("", "the anchor service's address", metavar="URL", required=True)
@@ -71,16 +74,9 @@ class _GatewayArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m links.gateway",
-        usage="python -m links.gateway --link ADDRESS --service URL [options]",
-        description="Answer questions that come as short frames over a link, with an anchor service. A "
-        "repeated question gets the same answer again, without another run of the service.",
-        epilog=EPILOG,
+    return run_options(
+        "links.gateway", _run, _GatewayArguments, argv, EPILOG, usage="--link ADDRESS --service URL [options]"
     )
-    parser.declare(_GatewayArguments)
-    args = parser.parse(_GatewayArguments, argv)
-    return run_command("gateway", lambda: _run(args))
 
 
 def _run(args: _GatewayArguments) -> int:

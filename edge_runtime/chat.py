@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from common.cli import option, run_options
 from common.errors import UserError
-from edge_runtime.commands import KeyOptions, ModelOptions, choose_bundle, open_runtime, positive
+from edge_runtime.client import KeyOptions
+from edge_runtime.commands import ModelOptions, choose_bundle, open_runtime, positive
 from edge_runtime.errors import UsageError
 
 if TYPE_CHECKING:

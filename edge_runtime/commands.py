@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.cli import option
-from edge_runtime.client import KEY_VARIABLE
 from edge_runtime.errors import CloudUnavailableError, UsageError
 from edge_runtime.text.chat import Message, Prompt, as_messages
 
@@ -86,13 +85,6 @@ class PromptOptions:
         either="prompt",
     )
     system: str | None = option(None, "how to answer: a system message before the prompt", metavar="TEXT")
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeyOptions:
-    """The option of a service's key (see `client.open_client`)."""
-
-    key_file: Path | None = option(None, f"file with its key; default: ${KEY_VARIABLE}", Path, metavar="FILE")
 
 
 def open_runtime(args: ModelOptions, path: Path, variant: str | None = None) -> EdgeRuntime:

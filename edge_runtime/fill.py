@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.cli import option, run_options
+from edge_runtime.client import KeyOptions
 from edge_runtime.commands import (
     STDIN,
-    KeyOptions,
     ModelOptions,
     OutputOptions,
     PromptOptions,

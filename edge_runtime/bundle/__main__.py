@@ -17,8 +17,8 @@ from common.progress import BytesLine, Silent
 from edge_runtime.bundle.bundle import BUNDLES, read_manifest
 from edge_runtime.bundle.lookup import installed
 from edge_runtime.bundle.manifest import MANIFEST
+from edge_runtime.client import KeyOptions
 from edge_runtime.client.client import open_client
-from edge_runtime.commands import KeyOptions
 from edge_runtime.errors import EdgeError
 
 _EPILOG = """\

@@ -84,39 +84,3 @@ def test_the_public_names_are_imported_on_first_use() -> None:
     assert result.returncode == 0, result.stderr
     with pytest.raises(ImportError):
         from edge_runtime import Nothing  # noqa: F401
-
-
-PACKAGES = (
-    "system",
-    "errors",
-    "text",
-    "grammar",
-    "client",
-    "bundle",
-    "engine",
-    "decode",
-    "predictor",
-    "runtime",
-    "cloud",
-    "session",
-)
-"""Parts of edge_runtime; each imports only those before it."""
-
-
-def test_the_parts_of_the_edge_import_only_downwards() -> None:
-    allowed: set[str] = set()
-    for part in PACKAGES:
-        allowed.add(part)
-        found = ROOT / "edge_runtime" / part
-        for path in sorted(found.rglob("*.py")) if found.is_dir() else [found.with_suffix(".py")]:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            names = {
-                node.module.split(".")[1]
-                for node in ast.walk(tree)
-                if isinstance(node, ast.ImportFrom)
-                and node.module
-                and node.module.startswith("edge_runtime.")
-            }
-            assert names <= allowed, f"{path}: {sorted(names - allowed)}"
-    for path in modules("edge_runtime/client"):
-        assert "edge_runtime.runtime" not in path.read_text(encoding="utf-8")

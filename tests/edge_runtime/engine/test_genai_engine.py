@@ -91,7 +91,7 @@ def test_what_cannot_be_opened(bundle: Bundle, tiny_bundle: Path, monkeypatch: p
 
 
 def test_a_runtime_fills_with_it(bundle: Bundle) -> None:
-    ours = EdgeRuntime.open(bundle.path, threads=1)
+    ours = EdgeRuntime(bundle, threads=1)
     theirs = EdgeRuntime(bundle, GenaiEngine.open(bundle, threads=1))
     prompt = "How many loaves did she sell?"
     anchors = AnchorSet((0, 1, 5, 12), (40, 50, 60, 80), 32, bundle.contract, 20)

@@ -254,7 +254,6 @@ def _asked(service: ServiceReport | None) -> str:
 
 
 def _run(args: _ChatArguments) -> int:
-    from edge_runtime.bundle.lookup import find_bundles
     from edge_runtime.client.client import open_client
     from edge_runtime.session import EdgeSession
 
@@ -262,7 +261,7 @@ def _run(args: _ChatArguments) -> int:
     if args.load and args.system is not None:
         raise UsageError("--system: expected none beside --load, whose conversation has its own, found one")
     client = open_client("url", args.url, args.key_file, args.timeout) if args.url else None
-    edge = open_runtime(args, choose_bundle(client, args.edge) if client else find_bundles("", args.edge)[0])
+    edge = open_runtime(args, choose_bundle(client, args.edge))
     edge.preload()
     session = EdgeSession.load(args.load, edge) if args.load else EdgeSession(edge, args.system)
     chat = Chat(session, client, mode=args.mode, threshold=args.doubt, max_tokens=args.max_tokens)

@@ -125,16 +125,16 @@ def read_messages(path: Path) -> tuple[Message, ...]:
         ) from error
 
 
-def choose_bundle(client: Client, model: str | None) -> Path:
+def choose_bundle(client: Client | None, model: str | None) -> Path:
     """The bundle to use before there is a payload: the one named, the only one installed, or the one that
-    fits the service's contract.
+    fits the contract of a service, where there is one.
 
     Raises what `lookup.find_bundles` does, and CloudRefusedError.
     """
     from edge_runtime.bundle.lookup import find_bundles
 
     found = find_bundles("", model)
-    if len(found) == 1:
+    if client is None or len(found) == 1:
         return found[0]
     try:
         timeout = min(IDENTITY_SECONDS, client.timeout)

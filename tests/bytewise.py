@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.engine.base import Engine, Logits
 from payload import Contract
 
 PIECES = (
@@ -62,7 +62,7 @@ class BytewiseTokens:
         return b"".join(map(self.token_bytes, ids))
 
 
-class HashedModel(BaseEngine):
+class HashedModel(Engine):
     """float32[vocab] logits by a hash of the prefix; counts its passes."""
 
     def __init__(self, seed: int = 0, context: int = 4096) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.engine.base import Engine, Logits
 from edge_runtime.errors import EngineError
 
 
@@ -27,7 +27,7 @@ def library() -> Any:
         ) from error
 
 
-class LlamaEngine(BaseEngine):
+class LlamaEngine(Engine):
     """Runs a GGUF file on llama.cpp, with default settings except context and threads."""
 
     def __init__(self, path: Path, vocab: int, *, context: int, threads: int) -> None:

@@ -15,12 +15,8 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Stream(Protocol[T_co]):
+class Stream(Iterator[T_co], Protocol[T_co]):
     """An iterator that can be closed: an `Answer`, or a generator."""
-
-    def __iter__(self) -> Iterator[T_co]: ...
-
-    def __next__(self) -> T_co: ...
 
     def close(self) -> None: ...
 

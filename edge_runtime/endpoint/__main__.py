@@ -62,7 +62,6 @@ class _EndpointArguments(ModelOptions):
 def _run(args: _EndpointArguments) -> int:
     import uvicorn
 
-    from edge_runtime.bundle.lookup import find_bundles
     from edge_runtime.client.client import open_client
     from edge_runtime.endpoint.app import LOOPBACK, Endpoint, application
     from edge_runtime.endpoint.conversation_caches import ConversationCaches
@@ -79,7 +78,7 @@ def _run(args: _EndpointArguments) -> int:
             f"reach, {args.host}, found none"
         )
     client = open_client("url", args.url, None, args.timeout) if args.url else None
-    edge = open_runtime(args, choose_bundle(client, args.edge) if client else find_bundles("", args.edge)[0])
+    edge = open_runtime(args, choose_bundle(client, args.edge))
     logging.info("loading %s", edge.bundle.path.name)
     _ = edge.engine
     endpoint = Endpoint(

@@ -21,7 +21,6 @@ class ChatRequest:
 
     messages: tuple[Message, ...]
     stream: bool
-    usage: bool
     max_tokens: int | None
     sampling: Sampling | None
     stop: tuple[str, ...]
@@ -57,8 +56,8 @@ class ChatRequest:
         limit = field("max_completion_tokens", int, field("max_tokens", int))
         if limit is not None and limit < 1:
             raise UsageError(f"max_tokens: expected at least 1, found {limit}")
-        usage = bool(field("stream_options", dict, {}).get("include_usage"))
-        return cls(messages, field("stream", bool, False), usage, limit, sampling, tuple(filter(None, stops)))
+        field("stream_options", dict)
+        return cls(messages, field("stream", bool, False), limit, sampling, tuple(filter(None, stops)))
 
 
 def _message(value: Any) -> Any:

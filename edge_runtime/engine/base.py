@@ -1,7 +1,7 @@
 """Engine: the interface of a model to decoding, to run known tokens and to rewind.
 
 Responsible for the interface, and for the bookkeeping that all engines share. Not responsible for any
-particular runtime (see `ort_engine`); decoding depends on this interface only.
+particular runtime (see `ort_engine`); decoding depends on this class only.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,20 +21,27 @@ MAX_CHUNK, MAX_ROWS = 512, 64
 """Most tokens and most rows of logits of one pass; they bound its memory."""
 
 
-class Engine(Protocol):
-    """A causal language model with a KV cache of the tokens it has run."""
+class Engine(ABC):
+    """A causal language model with a KV cache of the tokens it has run.
+
+    Keeps the ids of the cache and checks arguments; a subclass runs the model.
+
+    context: most tokens of the cache. vocab: number of logits per row.
+    """
+
+    def __init__(self, *, context: int, vocab: int) -> None:
+        self.context, self.vocab = context, vocab
+        self._tokens: list[int] = []
 
     @property
     def tokens(self) -> Sequence[int]:
         """The ids in the cache, oldest first; read-only for the caller."""
+        return self._tokens
 
     @property
     def length(self) -> int:
         """Number of tokens in the cache."""
-
-    @property
-    def context(self) -> int:
-        """Most tokens of the cache."""
+        return len(self._tokens)
 
     def append(self, ids: Sequence[int], logits_for: Sequence[int] = ()) -> Logits:
         """Runs a chunk of known tokens in one pass, after the tokens in the cache.
@@ -47,47 +53,16 @@ class Engine(Protocol):
         chunk does not fit, EngineError where an id or a row is out of range or the model fails. After an
         error or an interrupt the cache holds the same tokens as before.
         """
-
-    def rewind(self, length: int) -> None:
-        """Removes all but the first `length` tokens from the cache, without a copy."""
-
-
-class BaseEngine(ABC):
-    """Keeps the ids of the cache and checks arguments; a subclass runs the model."""
-
-    def __init__(self, *, context: int, vocab: int) -> None:
-        self._context = context
-        self._vocab = vocab
-        self._tokens: list[int] = []
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        return self._tokens
-
-    @property
-    def length(self) -> int:
-        return len(self._tokens)
-
-    @property
-    def context(self) -> int:
-        return self._context
-
-    @property
-    def vocab(self) -> int:
-        """Number of logits per row."""
-        return self._vocab
-
-    def append(self, ids: Sequence[int], logits_for: Sequence[int] = ()) -> Logits:
         if not ids:
             raise EngineError("append: expected at least one token id, found none")
-        if self.length + len(ids) > self._context:
+        if self.length + len(ids) > self.context:
             raise ContextError(
-                f"expected at most {self._context} tokens, found {self.length} cached and {len(ids)} more. "
+                f"expected at most {self.context} tokens, found {self.length} cached and {len(ids)} more. "
                 "Shorten the prompt or raise the context."
             )
-        if not 0 <= min(ids) <= max(ids) < self._vocab:
+        if not 0 <= min(ids) <= max(ids) < self.vocab:
             raise EngineError(
-                f"append: expected token ids from 0 to {self._vocab - 1}, found {min(ids)} to {max(ids)}. "
+                f"append: expected token ids from 0 to {self.vocab - 1}, found {min(ids)} to {max(ids)}. "
                 "The tokenizer and the model do not belong together."
             )
         if logits_for and not 0 <= min(logits_for) <= max(logits_for) < len(ids):
@@ -97,6 +72,7 @@ class BaseEngine(ABC):
         return logits
 
     def rewind(self, length: int) -> None:
+        """Removes all but the first `length` tokens from the cache, without a copy."""
         if not 0 <= length <= self.length:
             raise EngineError(f"rewind: expected a length from 0 to {self.length}, found {length}")
         del self._tokens[length:]

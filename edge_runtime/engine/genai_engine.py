@@ -18,7 +18,7 @@ import numpy as np
 
 from edge_runtime.bundle.bundle import Bundle, ModelShape
 from edge_runtime.bundle.manifest import FIXED
-from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.engine.base import Engine, Logits
 from edge_runtime.engine.ort_engine import checked_context
 from edge_runtime.errors import EngineError
 from edge_runtime.system import performance_cores
@@ -61,7 +61,7 @@ def load_genai_model(folder: Path, *, graph: str | None = None, threads: int | N
         raise EngineError(f"{path}: expected a model onnxruntime-genai can load, found: {error}") from error
 
 
-class GenaiEngine(BaseEngine):
+class GenaiEngine(Engine):
     """Runs a bundle through `onnxruntime_genai.Generator`. Not thread-safe.
 
     Tokens are only ever appended: a token sampled by `generate_next_token` is not run when others are

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from edge_runtime.bundle.bundle import Bundle, ModelShape
 from edge_runtime.bundle.manifest import FIXED
-from edge_runtime.engine.base import MAX_CHUNK, BaseEngine, Logits
+from edge_runtime.engine.base import MAX_CHUNK, Engine, Logits
 from edge_runtime.engine.caches import CACHES, GrowingCache
 from edge_runtime.engine.ort_session import BoundGraph, session_options, without_optimization
 from edge_runtime.engine.prepack import PrepackCache
@@ -46,7 +46,7 @@ def checked_context(bundle: Bundle, context: int | None) -> int:
     return bundle.context if context is None else context
 
 
-class OrtEngine(BaseEngine):
+class OrtEngine(Engine):
     """Runs a bundle's graph. Not thread-safe.
 
     The cache starts small and doubles as it fills, up to `context` tokens. It takes

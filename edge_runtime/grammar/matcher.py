@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_runtime.grammar.ending import ShortEnding, byte_matcher, check, limits
 from edge_runtime.grammar.grammar import Grammar, Kind, library
+from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract
 
 if TYPE_CHECKING:
@@ -25,24 +26,13 @@ _PENALTY = np.where(_BITS == 1, np.float32(0), np.float32(-np.inf))
 """float32[256, 8]: of the eight tokens of a mask's byte, what is added to their logits."""
 
 
-class Tokens(Protocol):
-    """What is asked of a tokenizer (`text.tokenizer.Tokenizer`)."""
-
-    @property
-    def size(self) -> int: ...
-
-    def token_bytes(self, id: int) -> bytes: ...
-
-    def encode_bytes(self, data: bytes) -> list[int]: ...
-
-
 class GrammarVocabulary:
     """A bundle's tokens as llguidance reads them; made once for all grammars of a bundle.
 
     At 151,665 tokens that takes about half a second and 100 MB.
     """
 
-    def __init__(self, tokens: Tokens, contract: Contract) -> None:
+    def __init__(self, tokens: Tokenizer, contract: Contract) -> None:
         self.tokens = tokens
         self.eos = sorted(contract.eos_ids)
         self.size = max(tokens.size, *(id_ + 1 for id_ in self.eos))
@@ -67,7 +57,7 @@ class _Words:
     is_tokenizer_wrapper = True
     bos_token_id = None
 
-    def __init__(self, tokens: Tokens, contract: Contract, size: int, eos: Sequence[int]) -> None:
+    def __init__(self, tokens: Tokenizer, contract: Contract, size: int, eos: Sequence[int]) -> None:
         self.eos_token_id = eos[0]
         self.tokens = [tokens.token_bytes(id_) for id_ in range(size)]
         self.special_token_ids = [id_ for id_ in range(size) if not contract.is_ordinary(id_)]
@@ -110,10 +100,6 @@ class Matcher:
         self._eos = np.asarray(vocabulary.eos)
         self._mask: NDArray[np.uint8] | None = None
         self._forced: list[int] | None = None
-
-    def copy(self) -> Matcher:
-        """The same place, which goes its own way from here."""
-        return Matcher(self._state.deep_copy(), self._vocabulary)
 
     @property
     def gave_up(self) -> bool:

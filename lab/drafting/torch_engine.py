@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from common.torch_cache import crop_cache
-from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.engine.base import Engine, Logits
 
 
-class TorchEngine(BaseEngine):
+class TorchEngine(Engine):
     """A causal model of transformers with `model` and `lm_head`, such as Qwen2ForCausalLM, in its own dtype.
 
     context: most tokens of the cache; None is what the model has positions for.

@@ -27,7 +27,7 @@ from convert.check.reference import Reference, ReferenceText
 from convert.check.verify import compare
 from convert.variants import RECIPES
 from edge_runtime.bundle.bundle import Bundle
-from edge_runtime.engine.base import BaseEngine
+from edge_runtime.engine.base import Engine
 from edge_runtime.engine.ort_engine import OrtEngine
 from tests.checkpoints import write_tiny_qwen
 
@@ -246,7 +246,7 @@ def test_a_wrong_graph_fails_the_check(
     assert not (tmp_path / "out").exists()
 
 
-class Table(BaseEngine):
+class Table(Engine):
     """An engine whose logits depend on the last token only, from a table [V, V]."""
 
     def __init__(self, table: np.ndarray) -> None:

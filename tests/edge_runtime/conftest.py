@@ -17,7 +17,7 @@ import pytest
 
 from edge_runtime.bundle.bundle import TEMPLATE as TEMPLATE_NAME
 from edge_runtime.bundle.bundle import Manifest, ModelShape, Variant, contract_of, file_record
-from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.engine.base import Engine, Logits
 from lab.benches.random_checkpoint import write_tokenizer
 from payload import AnchorSet, Contract
 from tests.checkpoints import write_tiny_qwen
@@ -34,7 +34,7 @@ def hash_logits(prefix: Sequence[int], seed: int = 0) -> Logits:
     return logits.astype(np.float32)
 
 
-class HashEngine(BaseEngine):
+class HashEngine(Engine):
     """A model whose logits are `hash_logits`; records every pass."""
 
     def __init__(self, *, context: int = 4096, seed: int = 0) -> None:

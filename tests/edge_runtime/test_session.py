@@ -18,7 +18,7 @@ import edge_runtime
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.cloud import CloudQuestion
 from edge_runtime.decode.forced import FillOptions
-from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.engine.base import Engine, Logits
 from edge_runtime.errors import ContextError, SessionFileError, UsageError
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.session import MAGIC, EdgeSession
@@ -31,7 +31,7 @@ ENDS = BUNDLE.contract.eos_ids
 SHORT = FillOptions(max_tokens=12)
 
 
-class HashEngine(BaseEngine):
+class HashEngine(Engine):
     """Logits that depend on every token before them: often text, sometimes an end."""
 
     def __init__(self, context: int = 512) -> None:

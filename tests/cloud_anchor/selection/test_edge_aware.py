@@ -21,7 +21,7 @@ from cloud_anchor.selection.edge_aware import (
 )
 from cloud_anchor.selection.scorer import Scorer, Span
 from edge_runtime.decode.forced import fill
-from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.engine.base import Engine, Logits
 from edge_runtime.errors import EngineError
 from payload import AnchorSet, Contract
 
@@ -33,7 +33,7 @@ EOS = CONTRACT.eos_ids
 MASK = WORDS + 3
 
 
-class HashEngine(BaseEngine):
+class HashEngine(Engine):
     """Logits that depend on every token before them and on nothing else, like a causal model's.
 
     noise: how far another processor's or precision's logits are from them at most.

@@ -546,12 +546,6 @@ def test_wrong_usage(fill: Any, arguments: list[str]) -> None:
     assert (code, err.count("\n")) == (2, 1)
 
 
-@pytest.mark.parametrize("arguments", [["file.bin", "--url", "http://localhost:1", "--prompt", "x"], []])
-def test_one_source_of_payloads(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(arguments)
-
-
 def test_the_key_comes_from_a_file_or_the_environment(
     serve: Callable[..., Scripted], fill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

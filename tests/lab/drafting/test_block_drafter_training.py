@@ -16,7 +16,7 @@ from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.shipped import PAIRS
-from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.engine.base import Engine, Logits
 from lab.__main__ import main as lab
 from lab.drafting import experiment
 from lab.drafting.accepted import drafts_everywhere, pass_lengths, target_states, tokens_a_pass
@@ -92,7 +92,7 @@ def test_many_blocks_in_one_pass_are_each_block_alone(target: Target) -> None:
             torch.testing.assert_close(found[row, index], expected, rtol=1e-4, atol=1e-4)
 
 
-class Cycle(BaseEngine):
+class Cycle(Engine):
     """A target that repeats the last token of a prompt of two and the next two, and no other."""
 
     def __init__(self) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.engine.base import Engine, Logits
 from lab.__main__ import main
 from lab.experiments.rivals import routed
 
 END = 9
 
 
-class Scripted(BaseEngine):
+class Scripted(Engine):
     """Token by place in the answer, with its probability."""
 
     def __init__(self, script: Sequence[tuple[int, float]]) -> None:

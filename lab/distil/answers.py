@@ -130,14 +130,12 @@ class Targets:
         for own in sorted(self.right, key=lambda own: len(own.ids)):
             mine[_subject(own.problem)].append(own.text)
         self._of: dict[str, str] = {}
-        self.from_references = 0
         for subject, group in groups.items():
             references = sorted((problem.answer for problem in group), key=self._strangeness)
             candidates = [*mine[subject], *references]
             text = next((text for text in candidates if self._tells_all(text, group)), None)
             if text is not None:
                 self._of[subject] = text
-                self.from_references += text not in mine[subject]
 
     def _tells_all(self, text: str, group: Iterable[Problem]) -> bool:
         return all(self._is_right(problem, text) for problem in group)
@@ -147,16 +145,11 @@ class Targets:
         threes = _threes(text)
         return -sum(math.log1p(self._wording[three]) for three in threes) / max(1, len(threes))
 
-    def of_subject(self, draw: Draw, rng: random.Random, knows: bool) -> Problem:
+    def taught(self, draw: Draw, rng: random.Random, knows: bool) -> Problem:
         """A training question with its subject's answer, where there is one and it is right."""
         problem = draw(rng, knows)
         text = self._of.get(_subject(problem))
         return problem if text is None or not self._is_right(problem, text) else replace(problem, answer=text)
-
-    def of_question(self, draw: Draw, rng: random.Random, knows: bool) -> Problem:
-        """A question that the model has answered, with that answer."""
-        own = rng.choice(self.right)
-        return replace(own.problem, answer=own.text)
 
     def orders(self, encode: Callable[[str], Sequence[int]]) -> dict[tuple[int, ...], tuple[int, ...]]:
         """The pass that found each token of an answer, by the answer's tokens; () where it is not known."""

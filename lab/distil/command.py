@@ -22,6 +22,7 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint, read_json
 from cloud_anchor.pipeline import Pipeline
 from common.cli import CommandParser, option
+from common.progress import Bars
 from lab.distil.answers import Targets, questions, write
 from lab.distil.curve import longest, watch_point
 from lab.distil.trainer import SelfDistillation
@@ -34,7 +35,6 @@ from lab.pairs.trainer import train
 
 FORMAT = "bfloat16"
 """Of the model that writes the answers and of the curve's."""
-SUBJECT, QUESTION = "subject", "question"
 LONG = 60
 """Tokens from which an answer counts as long, as in the experiments by length."""
 JUDGES = 8
@@ -55,9 +55,6 @@ class DistilOptions:
 
     output: Path = option(Path("runs/distil"), "folder of the run", Path, flags=("-o", "--output"))
     steps: int = option(1000, "training steps")
-    one_answer: str = option(
-        SUBJECT, "teach one answer for each subject, or for each question", choices=(SUBJECT, QUESTION)
-    )
     answers: int = option(500, "most questions of a kind that the model answers itself")
     per_subject: int = option(4, "most of them about one subject")
     canvas: int = option(128, "of its own answers")
@@ -160,13 +157,10 @@ def distil(model: str, options: DistilOptions) -> int:
         now = Pipeline.open(str(out / name), device=options.device, dtype=FORMAT)
         watch_point(out / CURVE, trainer.step, now, watched)
 
-    if trainer.checkpoint.exists():
-        trainer.resume()
-    else:
-        trainer.log.unlink(missing_ok=True)
-        trainer.start_from(folder)
+    trainer.resume()
+    if not trainer.step:
         watch()
-    train(trainer, watch=watch)
+    train(trainer, progress=Bars(), watch=watch)
     trainer.export(folder, out / name)
     print(f"step {trainer.step} of {trainer.recipe.steps}, written to {out / name}", file=sys.stderr)
     return 0
@@ -214,8 +208,7 @@ def _long_kinds(pair: Pair, tokens: Callable[[str], int]) -> list[str]:
 def curriculum(pair: Pair, long: Sequence[str], targets: Targets, options: DistilOptions) -> Curriculum:
     """The pair's last mix, in which kinds with long answers have their share and are taught the targets."""
     mix, families = _mix(pair), dict(pair.curriculum.families)
-    taught = targets.of_subject if options.one_answer == SUBJECT else targets.of_question
-    families |= {kind: partial(taught, families[kind]) for kind in long}
+    families |= {kind: partial(targets.taught, families[kind]) for kind in long}
     more = factors(options.more)
     weights = {kind: share * more.get(kind.split()[0], 1.0) for kind, share in mix.families.items()}
     others = sum(weight for kind, weight in weights.items() if kind not in long)

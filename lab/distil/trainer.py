@@ -23,9 +23,9 @@ from lab.pairs.trainer import PairTrainer
 class SelfDistillation(PairTrainer):
     """The training of a masked model on a curriculum that has its own answers in it.
 
-    orders: the pass that found each token of an answer, by its tokens. before: the checkpoint folder of the
-    model as it was, whose distribution is `hold` of the target in every other row, and the right token the
-    rest (learning without forgetting, arXiv 1606.09282).
+    orders: the pass that found each token of an answer, by its tokens. before: the checkpoint folder at which
+    it begins, whose distribution is `hold` of the target in every other row, and the right token the rest
+    (learning without forgetting, arXiv 1606.09282).
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class SelfDistillation(PairTrainer):
     ) -> None:
         super().__init__(*given, **named)
         self._orders, self._hold = orders, hold
-        self._before = self.build().to(self.device).eval()
-        self._load(self._before, before)
+        self.start_from(before)
+        self._before = self.averaged().eval()
 
     def loss(self, batch: TrainingBatch) -> torch.Tensor:
         """Mean cross-entropy of the masked positions, in nats."""

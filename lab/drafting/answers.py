@@ -1,29 +1,28 @@
-"""The target's own answers: what a block drafter is trained on and measured with.
+"""The target's greedy answers: what a block drafter is trained on and measured with.
 
-Responsible for prompts, for the target's greedy answers to them in a file that an interrupted run goes on
-with, and for batches of blocks. Not responsible for losses or for the loop (see `lab.pairs.trainer`).
+Responsible for training prompts, for the answers in a file that an interrupted run goes on with, and for
+batches of blocks. Not responsible for the loss or the loop (see `training`).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from rich.console import Console
-from rich.progress import track
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from cloud_anchor.errors import RequestError
 from common.files import read_records
 from lab.drafting.block_model import BlockForm
-from lab.pairs.batches import TrainingBatch
-from lab.pairs.problem import Draw, Problem
 from lab.pairs.testbed import library
-from lab.pairs.testbed.kinds import KINDS
 from lab.pairs.testbed.questions import training_families
 from lab.pairs.tiny.tasks import FAMILIES
 
@@ -31,39 +30,29 @@ TOGETHER = 128
 """Answers written in one batch."""
 
 
-def families_of(source: str) -> Mapping[str, Draw]:
-    """Families of training prompts: `tiny`, `testbed`, or one kind of its questions, `testbed:KIND`.
+def training_prompts(source: str, count: int) -> list[str]:
+    """`count` distinct training prompts of tiny, testbed or testbed:KIND, the kinds in turn.
 
-    Raises RequestError, and SourceMissingError.
+    Raises RequestError for another source, and SourceMissingError.
     """
-    if source == "tiny":
-        return FAMILIES
     world, _, kind = source.partition(":")
-    if world != "testbed" or (kind and kind not in KINDS):
-        raise RequestError(
-            f"--data: expected tiny, testbed or testbed:KIND of {', '.join(KINDS)}, found {source!r}"
-        )
-    families = training_families(library.load())
-    return {kind: families[kind]} if kind else families
+    if world not in ("tiny", "testbed"):
+        raise RequestError(f"--data: expected tiny, testbed or testbed:KIND first, found {source}")
+    families = FAMILIES if world == "tiny" else training_families(library.load())
+    draws = [families[kind]] if kind else list(families.values())
+    rng, found = random.Random("drafting/0"), dict[str, None]()
+    for draw in itertools.cycle(draws):
+        if len(found) == count:
+            break
+        problem = draw(rng, True)
+        if not problem.held_out:
+            found[problem.prompt] = None
+    return list(found)
 
 
-def training_prompts(families: Mapping[str, Draw], seed: int) -> Iterator[Problem]:
-    """Endless distinct training prompts, the families in turn; the same for the same seed."""
-    rng = random.Random(f"drafting/{seed}")
-    seen: set[str] = set()
-    while True:
-        for draw in families.values():
-            problem = draw(rng, True)
-            if not problem.held_out and problem.prompt not in seen:
-                seen.add(problem.prompt)
-                yield problem
-
-
-@dataclass(frozen=True)
-class TargetAnswer:
+class TargetAnswer(NamedTuple):
     """Ids of a prompt, and of the target's greedy answer with its end token where it came to one."""
 
-    family: str
     prompt: list[int]
     answer: list[int]
 
@@ -94,83 +83,60 @@ def write_answers(
 
 @dataclass(frozen=True)
 class Target:
-    """An autoregressive checkpoint in a folder, its prompt form and the ids that end an answer.
+    """An autoregressive checkpoint, its prompt form and the ids that end an answer.
 
-    context: most tokens of prompt and answer. form: of its drafters. config: the checkpoint's own.
+    form: of its drafters. context: most tokens of prompt and answer.
     """
 
-    folder: Path
-    config: Mapping[str, Any]
-    form: BlockForm
     net: Any
+    form: BlockForm
     ids: Callable[[str], list[int]]
     ends: Sequence[int]
     context: int
 
-    def answers(
-        self, questions: Sequence[tuple[str, str]], file: Path, settings: Mapping[str, Any]
-    ) -> list[TargetAnswer]:
-        """The answers to these questions, from a file of JSON lines and where it ends from the model.
-
-        questions: family and prompt of each. settings: what the answers depend on; raises RequestError where
-        the file was made with others.
-        """
-        records = read_records(file)
-        if records and records[0] != dict(settings):
-            raise RequestError(
-                f"{file}: expected answers made with {dict(settings)}, found {records[0]}. Use the same "
-                "options to go on, or another folder."
-            )
-        file.parent.mkdir(parents=True, exist_ok=True)
-        kept = records or [dict(settings)]
-        file.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-        begins = range(len(kept) - 1, len(questions), TOGETHER)
-        for begin in track(begins, "the target's answers", console=Console(stderr=True)):
-            part = questions[begin : begin + TOGETHER]
-            prompts = [self.ids(prompt) for _, prompt in part]
-            room = self.context - max(map(len, prompts))
-            found = write_answers(self.net, prompts, self.ends, room)
-            rows = [
-                {"family": family, "prompt": prompt, "answer": answer}
-                for (family, _), prompt, answer in zip(part, prompts, found, strict=True)
-            ]
+    def answers(self, prompts: Sequence[str], file: Path) -> list[TargetAnswer]:
+        """The answers to these prompts, from a file of JSON lines and where it ends from the model."""
+        found = [TargetAnswer(*row.values()) for row in read_records(file)]
+        for begin in range(len(found), len(prompts), TOGETHER):
+            asked = [self.ids(prompt) for prompt in prompts[begin : begin + TOGETHER]]
+            room = self.context - max(map(len, asked))
+            written = write_answers(self.net, asked, self.ends, room)
+            new = [TargetAnswer(*each) for each in zip(asked, written, strict=True)]
             with file.open("a", encoding="utf-8") as out:
-                out.write("".join(json.dumps(row) + "\n" for row in rows))
-            kept += rows
-        return [TargetAnswer(**row) for row in kept[1 : len(questions) + 1]]
+                out.writelines(json.dumps(each._asdict()) + "\n" for each in new)
+            found += new
+            print(f"\r{len(found)} of {len(prompts)} answers of the target", end="", file=sys.stderr)
+        return found[: len(prompts)]
+
+    @torch.inference_mode()
+    def states(self, text: Tensor) -> Tensor:
+        """Hidden states after the last layer and norm of a text, int64 [B, L]: float [B, L, H]."""
+        states: Tensor = self.net.model(input_ids=text).last_hidden_state
+        return states
 
 
-@dataclass(frozen=True)
-class BlockBatch(TrainingBatch):
-    """A batch of texts, and the places that are drafted: starts int64 [B, N], see `block_model`."""
+class BlockBatch(NamedTuple):
+    """Texts, int64 [B, L]; the last position of each answer, int64 [B]; the positions of the first tokens
+    that are drafted, int64 [B, N].
+    """
 
-    starts: torch.Tensor
+    ids: Tensor
+    end: Tensor
+    starts: Tensor
 
 
-class AnswerBlocks:
-    """Batches of answers of about the same length, with `blocks` random places of each answer."""
+def block_batch(answers: Sequence[TargetAnswer], blocks: int, tokens: int, rng: random.Random) -> BlockBatch:
+    """About `tokens` tokens of answers, with `blocks` random places of each.
 
-    def __init__(self, answers: Sequence[TargetAnswer], blocks: int, seed: int) -> None:
-        self._answers = sorted(answers, key=lambda item: len(item.prompt) + len(item.answer))
-        self._blocks, self._seed = blocks, seed
-
-    def at(self, step: int, tokens: int) -> BlockBatch:
-        """The batch of a step, of about `tokens` tokens of text; the same for the same seed and step."""
-        rng = random.Random(f"{self._seed}/{step}")
-        first = rng.randrange(len(self._answers))
-        size = len(self._answers[first].prompt) + len(self._answers[first].answer)
-        chosen = self._answers[first : first + max(1, tokens // size)]
-        longest = max(len(item.prompt) + len(item.answer) for item in chosen)
-        rows, starts = [], []
-        for item in chosen:
-            text = [*item.prompt, *item.answer]
-            rows.append(text + [0] * (longest - len(text)))
-            starts.append([rng.randrange(len(item.prompt), len(text)) for _ in range(self._blocks)])
-        ids = torch.tensor(rows)
-        return BlockBatch(
-            ids,
-            torch.tensor([len(item.prompt) for item in chosen]),
-            torch.tensor([len(item.prompt) + len(item.answer) - 1 for item in chosen]),
-            torch.zeros(ids.shape, dtype=torch.bool),
-            torch.tensor(starts),
-        )
+    answers: by length, so that a batch has answers of about the same one.
+    """
+    first = rng.randrange(len(answers))
+    size = len(answers[first].prompt) + len(answers[first].answer)
+    chosen = answers[first : first + max(1, tokens // size)]
+    texts = [torch.tensor([*item.prompt, *item.answer]) for item in chosen]
+    starts = [
+        [rng.randrange(len(item.prompt), len(text)) for _ in range(blocks)]
+        for item, text in zip(chosen, texts, strict=True)
+    ]
+    ends = torch.tensor([len(text) - 1 for text in texts])
+    return BlockBatch(pad_sequence(texts, batch_first=True), ends, torch.tensor(starts))

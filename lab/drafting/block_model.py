@@ -12,59 +12,37 @@ yet, has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import Qwen2ForCausalLM
-
-from lab.pairs import shapes
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 STATES = "target_states"
 """Name of the projection of the target's hidden states."""
 
-_SHAPE = (
-    "vocab_size",
-    "max_position_embeddings",
-    "rms_norm_eps",
-    "hidden_size",
-    "intermediate_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "tie_word_embeddings",
-)
 
-
-@dataclass(frozen=True)
-class BlockForm:
+class BlockForm(NamedTuple):
     """The form of a block drafter: the tokens that it writes in one pass, and the id of its mask token."""
 
     block: int
     mask: int
 
 
-def build_drafter(target: Mapping[str, Any], layers: int) -> Qwen2ForCausalLM:
-    """A drafter of the target's shape with fewer layers, and random weights; target: its configuration."""
-    rope = (target.get("rope_parameters") or target).get("rope_theta", 10_000.0)
-    shape = {name: target[name] for name in _SHAPE}
-    net = shapes.build({**shape, "rope_theta": rope, "num_hidden_layers": layers})
-    projection = torch.nn.Linear(target["hidden_size"], target["hidden_size"], bias=False)
-    torch.nn.init.zeros_(projection.weight)
-    net.add_module(STATES, projection)
-    return net
-
-
-def begin_as(net: Qwen2ForCausalLM, target: Qwen2ForCausalLM) -> None:
-    """Set a drafter to its target's embedding, head, last norm and first layers.
+def build_drafter(target: Qwen2ForCausalLM, layers: int) -> Qwen2ForCausalLM:
+    """A drafter of so many of the target's layers, with its embedding, head, last norm and first layers.
 
     DFlash's drafter shares the target's embedding and head; here they are where training begins.
     """
-    mine = net.state_dict()
-    net.load_state_dict(
-        {name: value for name, value in target.state_dict().items() if name in mine}, strict=False
-    )
+    config = Qwen2Config(**target.config.to_dict() | {"num_hidden_layers": layers, "layer_types": None})
+    config._attn_implementation = "eager"
+    net = Qwen2ForCausalLM(config)
+    known = net.state_dict()
+    net.load_state_dict({name: value for name, value in target.state_dict().items() if name in known})
+    projection = torch.nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+    torch.nn.init.zeros_(projection.weight)
+    net.add_module(STATES, projection)
+    return net
 
 
 def block_logits(

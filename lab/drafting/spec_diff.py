@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
+from statistics import mean
 from typing import Any
 
 from lab.case import NO_THINKER, Lab, RunCase
@@ -101,84 +103,41 @@ def tables(records: Records, about: About) -> list[Table]:
         "run. Target: "
         f"{about.thinker} ({about.thinker_parameters / 1e6:.2f} million parameters)."
     )
-    found = [Table.of("specdiff", "SpecDiff: gamma drafted tokens in T steps", cells, note)]
-    lengths: list[Row] = []
-    for kind in (DIFFUSION, AUTOREGRESSIVE):
-        for name, here in _by_length(answers.where(drafter=kind)):
-            gamma, steps = best(here)
-            cell = here.where(gamma=gamma, steps=steps)
-            lengths.append(
-                {
-                    "drafter": kind,
-                    "answers of": name,
-                    "N": len(cell),
-                    "gamma": gamma,
-                    "steps": steps,
-                    "alpha": cell.cell("alpha"),
-                    "tokens a pass": cell.cell("accepted"),
-                    "times as fast": cell.cell("faster"),
-                    "times fewer FLOPs": cell.cell("cheaper"),
-                }
-            )
-    more = "Of every length the cell of the grid with the least time, chosen on the same answers."
     equal = (
         "As many passes of either drafter for each pass of the target: T denoising steps, or T tokens of the "
         "draft model, which gives at most T + 1 tokens a pass of the target, however large it is. gamma: "
         "that with the most tokens a pass, chosen on the same answers. less: paired, in target passes."
     )
     return [
-        *found,
-        Table.of("specdiff-length", "SpecDiff by length of the answer", lengths, more),
+        Table.of("specdiff", "SpecDiff: gamma drafted tokens in T steps", cells, note),
         Table.of(
-            "specdiff-equal", "SpecDiff and a draft model at equal passes", equal_passes(answers), equal
+            "specdiff-equal", "SpecDiff and a draft model at equal passes", list(equal_passes(answers)), equal
         ),
     ]
 
 
-def equal_passes(answers: Answers) -> list[Row]:
+def equal_passes(answers: Answers) -> Iterator[Row]:
     """SpecDiff at T steps beside drafts of T tokens, by T and length of the answer."""
-    diffusion, small = answers.where(drafter=DIFFUSION), answers.where(drafter=AUTOREGRESSIVE)
-    found: list[Row] = []
-    for steps in STEPS:
-        for name, here in [("every answer", diffusion), *_by_length(diffusion)]:
-            cells = here.where(steps=steps)
-            if not len(cells) or not len(small.where(gamma=steps)):
-                continue
-            gamma = best(cells, "accepted")[0]
-            ours, theirs = cells.where(gamma=gamma), small.where(gamma=steps)
-            ids = {row["id"] for row in ours.rows}
-            theirs = Answers([row for row in theirs.rows if row["id"] in ids])
-            less = ours.less(theirs, "passes")
-            found.append(
-                {
-                    "T": steps,
-                    "answers of": name,
-                    "N": len(ours),
-                    "gamma": gamma,
-                    "SpecDiff: tokens a pass": ours.cell("accepted"),
-                    "draft model: tokens a pass": theirs.cell("accepted"),
-                    "SpecDiff: target passes": ours.cell("passes"),
-                    "draft model: target passes": theirs.cell("passes"),
-                    "less": less,
-                }
-            )
-    return found
-
-
-def _by_length(answers: Answers) -> Iterator[tuple[str, Answers]]:
+    groups = {"every answer": answers}
     for name, (low, high) in LENGTHS.items():
-        here = Answers([row for row in answers.rows if low <= row["length"] < high])
-        if len(here):
-            yield f"{name} tokens", here
-
-
-def best(answers: Answers, metric: str = "faster") -> tuple[int, int]:
-    """gamma and T of the cell with the most of a metric."""
-    means = {
-        (gamma, steps): sum(group.values(metric)) / len(group)
-        for (gamma, steps), group in answers.groups("gamma", "steps")
-    }
-    return max(means, key=lambda cell: means[cell])
+        groups[f"{name} tokens"] = Answers([row for row in answers.rows if low <= row["length"] < high])
+    for steps, (name, here) in product(STEPS, groups.items()):
+        theirs = here.where(drafter=AUTOREGRESSIVE, gamma=steps)
+        cells = [cell for _, cell in here.where(drafter=DIFFUSION, steps=steps).groups("gamma")]
+        if not cells or not len(theirs):
+            continue
+        ours = max(cells, key=lambda cell: mean(cell.values("accepted")))
+        yield {
+            "T": steps,
+            "answers of": name,
+            "N": len(ours),
+            "gamma": ours.rows[0]["gamma"],
+            "SpecDiff: tokens a pass": ours.cell("accepted"),
+            "draft model: tokens a pass": theirs.cell("accepted"),
+            "SpecDiff: target passes": ours.cell("passes"),
+            "draft model: target passes": theirs.cell("passes"),
+            "less": ours.less(theirs, "passes"),
+        }
 
 
 EXPERIMENT = phase("specdiff", "SpecDiff", measure, tables, limit=20, needs=needs)

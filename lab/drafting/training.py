@@ -1,53 +1,36 @@
-"""The training of a block drafter: its plan, its target, and what its loss takes from a batch.
+"""The training of a block drafter: its options, its target, and what its loss takes from a batch.
 
-Responsible for these; runs are seeded and resumable. Not responsible for the loop, the optimisers and the log
-(see `lab.pairs.trainer`), the losses (see `losses`) or the model (see `block_model`).
+Runs are seeded and resumable. Not responsible for the loop, the optimisers and the log (see
+`lab.pairs.trainer`).
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
 from transformers import Qwen2ForCausalLM
 
-from cloud_anchor.errors import CheckpointError, RequestError
+from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import read_json
 from cloud_anchor.model.prompt_form import checkpoint_form
 from common.cli import option
-from common.files import differing_settings
-from lab.drafting.accepted import target_states
-from lab.drafting.answers import AnswerBlocks, BlockBatch, Target, TargetAnswer
-from lab.drafting.block_model import (
-    BlockForm,
-    begin_as,
-    block_logits,
-    build_drafter,
-)
+from lab.drafting.answers import BlockBatch, Target, TargetAnswer, block_batch
+from lab.drafting.block_model import BlockForm, block_logits, build_drafter
 from lab.drafting.losses import drafter_loss
 from lab.options import require_at_least
-from lab.pairs.batches import TrainingBatch
 from lab.pairs.pair import TrainingRecipe
 from lab.pairs.row_weights import open_qwen2
-from lab.pairs.trainer import Trainer, train
+from lab.pairs.trainer import Trainer
 
 
 @dataclass(frozen=True)
-class LossOptions:
-    """The interventions of `losses.drafter_loss`: None and 0 leave one out."""
-
-    gamma: float | None = None
-    focal: float = 0.0
-    chain: float = 0.0
-
-
-@dataclass(frozen=True)
-class DrafterSize:
-    """The size of a drafter and of its training, which are options too."""
+class DrafterOptions:
+    """The size of a drafter and of its training."""
 
     block: int = option(8, "K, tokens drafted in one pass")
     layers: int = option(2, "layers, at first the target's")
@@ -58,22 +41,6 @@ class DrafterSize:
     def __post_init__(self) -> None:
         require_at_least(self, 2, "block")
         require_at_least(self, 1, "layers", "blocks", "tokens", "steps")
-
-
-@dataclass(frozen=True)
-class DrafterPlan(DrafterSize):
-    """A drafter to be trained."""
-
-    loss: LossOptions = LossOptions()
-
-
-def weights_digest(folder: Path) -> str:
-    """SHA-256 (hex) of a checkpoint's weights: its answers are of no use for other weights."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
 
 
 def load_target(folder: Path, block: int, device: str) -> Target:
@@ -100,16 +67,16 @@ def load_target(folder: Path, block: int, device: str) -> Target:
         )
     net = open_qwen2(folder, dtype=torch.float32).to(device).eval()
     context = int(config["max_position_embeddings"]) - block
-    ends = sorted(form.contract.eos_ids)
-    return Target(folder, config, BlockForm(block, mask), net, form.ids, ends, context)
+    return Target(net, BlockForm(block, mask), form.ids, sorted(form.contract.eos_ids), context)
 
 
 class DrafterTrainer(Trainer):
-    """One training run of a drafter."""
+    """One training run of a drafter; loss: the terms of `losses.drafter_loss`."""
 
     def __init__(
         self,
-        plan: DrafterPlan,
+        options: DrafterOptions,
+        loss: Mapping[str, float],
         target: Target,
         answers: Sequence[TargetAnswer],
         folder: Path,
@@ -117,62 +84,30 @@ class DrafterTrainer(Trainer):
         seed: int,
         device: str,
     ) -> None:
-        self.plan, self.form, self.target = plan, target.form, target
-        self._answers = AnswerBlocks(answers, plan.blocks, seed)
-        recipe = TrainingRecipe(
-            "drafter", steps=plan.steps, causal_steps=0, knows=True, masked_tokens=plan.tokens
-        )
-        super().__init__(
-            recipe, folder, seed=seed, device=device, initial=lambda net: begin_as(net, target.net)
-        )
+        self._options, self._loss, self._target = options, loss, target
+        self._answers = sorted(answers, key=lambda item: len(item.prompt) + len(item.answer))
+        recipe = TrainingRecipe("drafter", steps=options.steps, causal_steps=0, knows=True)
+        super().__init__(recipe, folder, seed=seed, device=device)
 
     def build(self) -> Qwen2ForCausalLM:
-        return build_drafter(self.target.config, self.plan.layers)
+        return build_drafter(self._target.net, self._options.layers)
 
     def batch(self) -> BlockBatch:
-        return self._answers.at(self.step, self.plan.tokens)
+        rng = random.Random(f"{self.seed}/{self.step}")
+        return block_batch(self._answers, self._options.blocks, self._options.tokens, rng)
 
-    def loss(self, batch: TrainingBatch) -> torch.Tensor:
-        assert isinstance(batch, BlockBatch)
+    def loss(self, batch: BlockBatch) -> torch.Tensor:
+        form = self._target.form
         ids, starts = batch.ids.to(self.device), batch.starts.to(self.device)
-        places = starts[..., None] + torch.arange(self.form.block, device=self.device)
+        places = starts[..., None] + torch.arange(form.block, device=self.device)
         valid = places <= batch.end.to(self.device)[:, None, None]
         wanted = ids[:, None].expand(-1, starts.shape[1], -1).gather(2, places.clamp(max=ids.shape[1] - 1))
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
-            states = target_states(self.target, ids).clone()
-            logits = block_logits(self.model, self.form, ids, starts, states)
+            states = self._target.states(ids).clone()
+            logits = block_logits(self.model, form, ids, starts, states)
         return drafter_loss(
             logits.float().log_softmax(-1).flatten(0, 1),
             wanted.flatten(0, 1),
-            valid=valid.flatten(0, 1),
-            **asdict(self.plan.loss),
+            valid.flatten(0, 1),
+            **self._loss,
         )
-
-
-def train_drafter(
-    plan: DrafterPlan,
-    target: Target,
-    answers: Sequence[TargetAnswer],
-    folder: Path,
-    *,
-    seed: int,
-    device: str,
-) -> DrafterTrainer:
-    """Train a drafter, or go on with its training.
-
-    Raises RequestError where the folder holds a run of another plan.
-    """
-    most = int(target.config["num_hidden_layers"])
-    if plan.layers > most:
-        raise RequestError(f"layers: expected at most the {most} of the target, found {plan.layers}")
-    folder.mkdir(parents=True, exist_ok=True)
-    given = {"seed": seed, "answers": len(answers), "target": weights_digest(target.folder)}
-    if differs := differing_settings(folder / "plan.json", asdict(plan) | given):
-        raise RequestError(
-            f"{folder}: holds a run with another {', '.join(differs)}. Use the same options to go on, or "
-            "another folder."
-        )
-    trainer = DrafterTrainer(plan, target, answers, folder, seed=seed, device=device)
-    trainer.resume()
-    train(trainer, quiet=True)
-    return trainer

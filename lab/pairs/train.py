@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from pandas import read_json
 from tokenizers import Tokenizer
 
 from cloud_anchor.errors import RequestError
 from common.cli import CommandParser, option, run_command
+from common.progress import Bars
 from lab.options import add_options, given
 from lab.pairs import tokens
 from lab.pairs.pair import Pair
@@ -83,12 +85,13 @@ def _run(pair: Pair, options: TrainOptions, out: Path) -> None:
             if recipe.causal_name and trainer.step == recipe.causal_steps:
                 trainer.export(tokenizer_folder, out / recipe.causal_name, diffusion=False)
 
-        train(trainer, watch=keep_causal)
+        train(trainer, progress=Bars(), watch=keep_causal)
         trainer.export(tokenizer_folder, out / name)
         print(
             f"{name}: step {trainer.step} of {trainer.recipe.steps}, written to {out / name}", file=sys.stderr
         )
-    plot([log for name in pair.recipes if (log := out / f"{name}.jsonl").exists()], out / "loss.png")
+    logs = [log for log in sorted(out.glob("*.jsonl")) if log.stat().st_size]
+    plot({log.stem: read_json(log, lines=True) for log in logs}, out / "loss.png")
 
 
 if __name__ == "__main__":

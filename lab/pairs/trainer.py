@@ -11,27 +11,21 @@ import json
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import Qwen2ForCausalLM
 
 from common.files import read_records
+from common.progress import Progress, Silent
 from lab.pairs import shapes
 from lab.pairs.batches import Batches, Mix, TrainingBatch, mask
 from lab.pairs.pair import Pair, TrainingRecipe
@@ -41,6 +35,7 @@ from lab.plots import png
 
 CANVAS_PROMPT = 64
 """So many tokens of the longest training row are left to the prompt: the rest is the exported canvas."""
+SAVE_SECONDS = 120
 TAIL = 0.1
 """Weight of an end marker behind the first one: that tail is long and easily predicted."""
 
@@ -56,15 +51,11 @@ class Trainer(ABC):
         seed: int,
         device: str,
         compiled: bool = False,
-        initial: Callable[[Qwen2ForCausalLM], None] | None = None,
     ) -> None:
         self.recipe, self.folder, self.seed, self.device = recipe, folder, seed, device
         self.step = 0
         torch.manual_seed(seed)
-        self.model = self.build()
-        if initial:
-            initial(self.model)
-        self.model.to(device)
+        self.model = self.build().to(device)
         self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         backbone = self.model.model
         matrices = [p for n, p in backbone.named_parameters() if p.ndim == 2 and "embed" not in n]
@@ -78,14 +69,14 @@ class Trainer(ABC):
 
     @abstractmethod
     def build(self) -> Qwen2ForCausalLM:
-        """The model with random weights."""
+        """The model with its first weights."""
 
     @abstractmethod
-    def batch(self) -> TrainingBatch:
-        """The batch of the next step, a function of the seed and the step alone."""
+    def batch(self) -> Any:
+        """The batch of the next step, a function of the seed and the step alone; it has `ids`."""
 
     @abstractmethod
-    def loss(self, batch: TrainingBatch) -> torch.Tensor:
+    def loss(self, batch: Any) -> torch.Tensor:
         """The mean loss of a batch, in nats a token."""
 
     @property
@@ -97,7 +88,7 @@ class Trainer(ABC):
         return self.folder / f"{self.recipe.name}.jsonl"
 
     def save(self) -> None:
-        """Write the checkpoint and replace the old one atomically."""
+        """Replace the checkpoint atomically."""
         fresh = self.checkpoint.with_suffix(".new")
         state = {
             "model": self.model.state_dict(),
@@ -135,20 +126,12 @@ class Trainer(ABC):
         """Begin with an exported checkpoint folder's weights; raises FileNotFoundError, and RuntimeError for
         other shapes.
         """
-        self._load(self.model, folder)
+        state = restored(load_file(folder / FILE, device=self.device))
+        tied = bool(self.model.config.tie_word_embeddings)  # these are stored once
+        self.model.load_state_dict({k: v.float() for k, v in state.items()}, strict=not tied)
         self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
 
-    def _load(self, model: Qwen2ForCausalLM, folder: Path) -> None:
-        """Give a model the weights of a checkpoint folder; errors as of `start_from`."""
-        state = restored(load_file(folder / FILE, device=self.device))
-        model.load_state_dict({k: v.float() for k, v in state.items()}, strict=not self.tied)
-
-    @property
-    def tied(self) -> bool:
-        """True where embedding and head share their weights, which are stored once."""
-        return bool(self.model.config.tie_word_embeddings)
-
-    def advance(self, batch: TrainingBatch) -> float:
+    def advance(self, batch: Any) -> float:
         """One step of both optimisers; returns the loss in nats per token."""
         loss = self.loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -193,13 +176,16 @@ class PairTrainer(Trainer):
         device: str,
         compiled: bool = False,
     ) -> None:
-        self.shape, self.curriculum = pair.shapes[recipe.name], pair.curriculum
+        self.shape, self.curriculum, self._initial = pair.shapes[recipe.name], pair.curriculum, pair.initial
         self.mask_id = special_ids(self.shape["pad_token_id"])[3]
         self._batches = Batches(tokenizer, pair.curriculum.families, knows=recipe.knows, seed=seed)
-        super().__init__(recipe, folder, seed=seed, device=device, compiled=compiled, initial=pair.initial)
+        super().__init__(recipe, folder, seed=seed, device=device, compiled=compiled)
 
     def build(self) -> Qwen2ForCausalLM:
-        return shapes.build(self.shape)
+        model = shapes.build(self.shape)
+        if self._initial:
+            self._initial(model)
+        return model
 
     @property
     def causal(self) -> bool:
@@ -269,66 +255,49 @@ class PairTrainer(Trainer):
 
 
 def train(
-    run: Trainer,
-    *,
-    save_seconds: float = 120,
-    quiet: bool = False,
-    watch: Callable[[], None] | None = None,
+    run: Trainer, *, progress: Progress | None = None, watch: Callable[[], None] = lambda: None
 ) -> None:
-    """Run to the recipe's last step, logging every 10 steps and saving every `save_seconds`.
+    """Run to the recipe's last step, logging every 10 steps and saving every `SAVE_SECONDS`.
 
     watch: called after every step, for what is done on the way. An interrupted run is saved.
     """
-    recipe = run.recipe
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}"),
-        TextColumn("{task.fields[speed]:.0f} tokens/s"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    recent: list[float] = []
-    saved = time.monotonic()
+    recipe, recent, tokens = run.recipe, list[float](), 0
+    since = saved = time.monotonic()
     started = saved - (run.logged() or [{"seconds": 0.0}])[-1]["seconds"]
-    tokens, since = 0, saved
+    stage = (progress or Silent()).stage(recipe.name, recipe.steps - run.step)
     try:
-        with Progress(*columns, disable=quiet) as progress, run.log.open("a") as log:
-            bar = progress.add_task(
-                recipe.name, total=recipe.steps, completed=run.step, loss=float("nan"), speed=0
-            )
+        with stage as done, run.log.open("a") as log:
             while run.step < recipe.steps:
                 batch = run.batch()
                 recent.append(run.advance(batch))
                 tokens += batch.ids.numel()
+                done(1)
                 now = time.monotonic()
                 if run.step % 10 == 0:
-                    mean = sum(recent) / len(recent)
-                    recent.clear()
-                    speed, tokens, since = tokens / (now - since), 0, now
-                    row = {"step": run.step, "loss": round(mean, 4), "seconds": round(now - started, 1)}
-                    log.write(json.dumps(row | {"tokens_per_second": round(speed)}) + "\n")
+                    row = {
+                        "step": run.step,
+                        "loss": round(sum(recent) / len(recent), 4),
+                        "seconds": round(now - started, 1),
+                        "tokens_per_second": round(tokens / (now - since)),
+                    }
+                    log.write(json.dumps(row) + "\n")
                     log.flush()
-                    progress.update(bar, completed=run.step, loss=mean, speed=speed)
-                if now - saved > save_seconds:
+                    recent, tokens, since = [], 0, now
+                if now - saved > SAVE_SECONDS:
                     run.save()
                     saved = now
-                if watch:
-                    watch()
+                watch()
     finally:
         run.save()
 
 
-def plot(logs: list[Path], file: Path) -> None:
+def plot(logs: Mapping[str, pd.DataFrame], file: Path) -> None:
     """Plot loss against steps, one curve per log."""
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
-        for path in logs:
-            rows = read_records(path)
-            axes.plot([r["step"] for r in rows], [r["loss"] for r in rows], label=path.stem, linewidth=0.8)
+        for name, log in logs.items():
+            log.plot("step", "loss", ax=axes, label=name, linewidth=0.8)
         axes.set(xlabel="step", ylabel="loss (nats per token)", yscale="log")
-        axes.legend()
 
     file.write_bytes(png(draw, (7, 4), 120))

@@ -73,7 +73,7 @@ def own(asked: Problem, text: str, *ids: int) -> OwnAnswer:
 
 
 def taught(targets: Targets, asked: Problem) -> str:
-    return targets.of_subject(lambda rng, knows: asked, random.Random(0), True).answer
+    return targets.taught(lambda rng, knows: asked, random.Random(0), True).answer
 
 
 def test_a_subject_is_taught_the_shortest_own_answer_that_tells_all() -> None:
@@ -87,9 +87,6 @@ def test_a_subject_is_taught_the_shortest_own_answer_that_tells_all() -> None:
     assert taught(targets, sea) == taught(targets, hill) == "sea hill so"
     other = problem("moon?", "moon", answer="a moon", subject="Chad")
     assert taught(targets, other) == "a moon"
-    assert targets.of_question(lambda rng, knows: sea, random.Random(0), True).answer in {
-        a.text for a in answers
-    }
     assert targets.orders(lambda text: [5, 6, 7] if text == "sea hill so" else [])[5, 6, 7] == (1, 2, 3)
 
 
@@ -98,7 +95,6 @@ def test_without_one_it_is_the_reference_worded_most_like_the_own_answers() -> N
     hill = problem("hill?", "hill", answer="there is a hill and sea too")
     answers = [own(sea, "there is a sea", 1), own(hill, "nothing", 2)]
     targets = Targets(answers, [hill], is_right)
-    assert targets.from_references == 1
     assert taught(targets, sea) == taught(targets, hill) == "there is a hill and sea too"
 
 
@@ -114,9 +110,7 @@ def trainer_of(folder: Path, **named: Any) -> SelfDistillation:
     words = Tokenizer.from_file(str(DREAM / "tokenizer.json"))
     recipe = replace(RECIPES["tiny-dream"], steps=4, causal_steps=0, masked_tokens=256)
     given_: Mapping[str, Any] = {"orders": {}, "before": DREAM, "hold": 0.0} | named
-    trainer = SelfDistillation(PAIR, recipe, words, folder, seed=3, device="cpu", **given_)
-    trainer.start_from(DREAM)
-    return trainer
+    return SelfDistillation(PAIR, recipe, words, folder, seed=3, device="cpu", **given_)
 
 
 def orders_of(batch: TrainingBatch) -> dict[tuple[int, ...], tuple[int, ...]]:

@@ -136,14 +136,14 @@ def test_a_resumed_run_equals_one_in_a_piece(pair: Pair, small: Tokenizer, tmp_p
 
     straight = trainer(tmp_path / "straight")
     seen: list[int] = []
-    train(straight, quiet=True, watch=lambda: seen.append(straight.step))
+    train(straight, watch=lambda: seen.append(straight.step))
     assert seen == [1, 2, 3, 4]
     broken = trainer(tmp_path / "broken")
     for _ in range(3):
         broken.advance(broken.batch())
     broken.save()
     again = trainer(tmp_path / "broken")
-    train(again, quiet=True)
+    train(again)
     for key, value in straight.ema.items():
         assert torch.equal(value, again.ema[key]), key
     tokens.save(small, tmp_path / "tokenizer")

@@ -21,7 +21,6 @@ ELSEWHERE = {
     "codec_bench": "lab.formats.codec_bench",
     "recorded": "lab.published.recorded",
     "losses": "lab.drafting.experiment",
-    "teaching": "lab.distil.experiment",
 }
 """The modules of experiments that are not in this folder."""
 

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from lab.pairs import drills
-from lab.pairs.problem import Draw
+from lab.pairs.problem import DRILL, Draw
 from lab.pairs.tokens import id_of
 
 
@@ -89,8 +88,8 @@ class Batches:
             family = rng.choices(list(mix.families), list(mix.families.values()))[0]
             draw = mix.drill if rng.random() < mix.drills else self._families[family]
             problem = draw(rng, self._knows)
-            drilled = problem.family == drills.FAMILY  # drills are never tested, so never held out
-            if self._knows and problem.held_out and not drilled:
+            drilled = problem.family == DRILL
+            if self._knows and problem.held_out:
                 continue
             prompt = self._pieces[0] + self._tokenizer.encode(problem.prompt).ids + self._pieces[1]
             answer = self._tokenizer.encode(problem.answer).ids

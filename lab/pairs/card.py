@@ -1,16 +1,13 @@
 """The model card of a pair: README.md beside its weights, with the plot of the losses and the training log.
 
-Every figure is read from the run and its checkpoints. Responsible for the card's content and files. Not
-responsible for the weights beside them.
+Every figure is read from the run and its checkpoints.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import pandas as pd
 import torch
@@ -27,23 +24,32 @@ LOG = "training-log.json"
 PLOT = "loss.png"
 CURVE = "curve.jsonl"
 
-Columns = dict[str, list[Any]]
+CARD = """\
+# Model card: {names}
+
+Made by `python -m lab.pairs.ship {pair}` from a run of `python -m lab.pairs.train {pair}`, from \
+scratch. {about}
+
+{models}
+
+Tokens include padding. The vocabulary ends with {specials} special tokens. Megabytes of weights: {sizes}. \
+The edge model's bundle is `edge_runtime/bundles/{edge}`.
+
+![loss]({plot})
+{curve}
+## Sources
+
+{sources}
+"""
+CURVE_TEXT = """
+{taught} is {student}, taught to answer in few passes (`lab/distil/`). By steps, on held-out questions with \
+long answers, each against its own finished run:
+
+{curve}
+"""
 
 
-def check_finished(run: Path, name: str, steps: int) -> None:
-    """Raises CheckpointError where the run has no such model, or has not trained it for so many steps."""
-    file = run / f"{name}.pt"
-    if not file.is_file():
-        raise CheckpointError(f"{file}: expected a file of a training run, found none")
-    step = int(torch.load(file, map_location="cpu", weights_only=True, mmap=True)["step"])
-    if step < steps:
-        raise CheckpointError(
-            f"{file}: expected a finished run of {steps} steps, found step {step}. Let the training command "
-            "finish it."
-        )
-
-
-def logs_of(pair: Pair, weights: Path, run: Path, taught: Path | None) -> dict[str, Columns]:
+def logs_of(pair: Pair, weights: Path, run: Path, taught: Path | None) -> dict[str, pd.DataFrame]:
     """By model the log of its training, and the curve of the taught model where one ships.
 
     taught: folder of a run of `lab distil`; all other logs are then those of the card that ships, else those
@@ -51,67 +57,56 @@ def logs_of(pair: Pair, weights: Path, run: Path, taught: Path | None) -> dict[s
     """
     file = weights / LOG
     kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    curve = {CURVE: kept[CURVE]} if CURVE in kept else {}
     if taught:
-        return {name: kept[name]["log"] for name in pair.recipes} | {CURVE: _columns(taught / CURVE)}
-    for name, recipe in pair.recipes.items():
-        check_finished(run, name, recipe.steps)
-    return {name: _columns(run / f"{name}.jsonl") for name in pair.recipes} | curve
+        logs = {name: pd.DataFrame(kept[name]["log"]) for name in pair.recipes}
+        return logs | {CURVE: _log(taught / CURVE, 1)}
+    logs = {name: _log(run / f"{name}.jsonl", recipe.steps) for name, recipe in pair.recipes.items()}
+    return logs | ({CURVE: pd.DataFrame(kept[CURVE])} if CURVE in kept else {})
 
 
-def _columns(file: Path) -> Columns:
-    """The records of a file as columns; raises CheckpointError where there are none."""
+def _log(file: Path, steps: int) -> pd.DataFrame:
+    """The records of a run; raises CheckpointError where it has not come to so many steps."""
     rows = read_records(file)
-    if not rows:
-        raise CheckpointError(f"{file}: expected a file of a training run, found none")
-    found: Columns = pd.DataFrame(rows).to_dict("list")
-    return found
-
-
-def write(pair: Pair, logs: Mapping[str, Columns], weights: Path) -> None:
-    """Write the card, the plot and the log into the folder of the shipped weights."""
-    models = {name: log for name, log in logs.items() if name != CURVE}
-    kept = {name: {"log": log} for name, log in models.items()}
-    text = json.dumps(kept | {CURVE: logs[CURVE]} if CURVE in logs else kept, separators=(",", ":"))
-    (weights / LOG).write_text(text + "\n", encoding="utf-8")
-    with TemporaryDirectory() as made:
-        files = [Path(made) / f"{name}.jsonl" for name in models]
-        for log, file in zip(models.values(), files, strict=True):
-            pd.DataFrame(log).to_json(file, orient="records", lines=True)
-        plot(files, weights / PLOT)
-    (weights / "README.md").write_text("\n".join(lines(pair, logs, weights)) + "\n", encoding="utf-8")
-
-
-def lines(pair: Pair, logs: Mapping[str, Columns], weights: Path) -> Iterator[str]:
-    """The card, line by line."""
-    sizes = {path.parent.name: path.stat().st_size for path in sorted(weights.rglob("*.safetensors"))}
-    models = pd.DataFrame({name: properties(pair, name, logs[name]) for name in pair.recipes})
-    yield from (
-        f"# Model card: {', '.join(sizes)}",
-        "",
-        f"Made by `python -m lab.pairs.ship {pair.name}` from a run of `python -m lab.pairs.train "
-        f"{pair.name}`, from scratch. {pair.about}",
-        "",
-        models.to_markdown(),
-        "",
-        f"Tokens include padding. The vocabulary ends with {len(SPECIALS)} special tokens. Megabytes of "
-        f"weights: {', '.join(f'{name} {size / 1e6:.1f}' for name, size in sizes.items())}. The edge model's "
-        f"bundle is `edge_runtime/bundles/{pair.edge}`.",
-        "",
-        f"![loss]({PLOT})",
-    )
-    if CURVE in logs:
-        yield from (
-            "",
-            f"{TAUGHT.format(pair.name)} is {pair.student}, taught to answer in few passes (`lab/distil/`). "
-            "By steps, on held-out questions with long answers, each against its own finished run:",
-            "",
-            pd.DataFrame(logs[CURVE]).to_markdown(index=False),
+    step = rows[-1]["step"] if rows else None
+    if step is None or step < steps:
+        raise CheckpointError(
+            f"{file}: expected the log of a run of {steps} steps, found {step}. Let the training command "
+            "finish it."
         )
-    yield from ("", "## Sources", "", *pair.sources())
+    return pd.DataFrame(rows)
 
 
-def properties(pair: Pair, name: str, log: Columns) -> dict[str, str]:
+def write(pair: Pair, logs: Mapping[str, pd.DataFrame], weights: Path) -> None:
+    """Write the card, the plot and the log into the folder of the shipped weights."""
+    models = {name: logs[name] for name in pair.recipes}
+    kept: dict[str, object] = {name: {"log": log.to_dict("list")} for name, log in models.items()}
+    curve = ""
+    if CURVE in logs:
+        kept[CURVE] = logs[CURVE].to_dict("list")
+        curve = CURVE_TEXT.format(
+            taught=TAUGHT.format(pair.name), student=pair.student, curve=logs[CURVE].to_markdown(index=False)
+        )
+    (weights / LOG).write_text(json.dumps(kept, separators=(",", ":")) + "\n", encoding="utf-8")
+    plot(models, weights / PLOT)
+    sizes = {path.parent.name: path.stat().st_size / 1e6 for path in sorted(weights.rglob("*.safetensors"))}
+    text = CARD.format(
+        names=", ".join(sizes),
+        pair=pair.name,
+        about=pair.about,
+        models=pd.DataFrame(
+            {name: _properties(pair, name, log) for name, log in models.items()}
+        ).to_markdown(),
+        specials=len(SPECIALS),
+        sizes=", ".join(f"{name} {size:.1f}" for name, size in sizes.items()),
+        edge=pair.edge,
+        plot=PLOT,
+        curve=curve,
+        sources="\n".join(pair.sources()),
+    )
+    (weights / "README.md").write_text(text, encoding="utf-8")
+
+
+def _properties(pair: Pair, name: str, log: pd.DataFrame) -> dict[str, str]:
     """What the card tells of a model."""
     recipe, shape = pair.recipes[name], pair.shapes[name]
     with torch.device("meta"):
@@ -122,6 +117,6 @@ def properties(pair: Pair, name: str, log: Columns) -> dict[str, str]:
         "shape": f"{shape['num_hidden_layers']} layers of {shape['hidden_size']}",
         "causal steps": f"{recipe.causal_steps:,} of {recipe.causal_tokens:,} tokens",
         "masked steps": f"{masked:,} of {recipe.masked_tokens:,} tokens" if masked else "none",
-        "last loss, nats a token": f"{log['loss'][-1]:.3f}",
-        "seconds": f"{log['seconds'][-1]:,.0f}",
+        "last loss, nats a token": f"{log['loss'].iloc[-1]:.3f}",
+        "seconds": f"{log['seconds'].iloc[-1]:,.0f}",
     }

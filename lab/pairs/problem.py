@@ -15,6 +15,9 @@ from typing import Literal
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
 
+DRILL = "drill"
+"""Family of exercises for training only, which are never tested."""
+
 TEST_SHARE = 10
 """One problem in so many is held out for testing."""
 

@@ -6,23 +6,20 @@ stage, a Qwen2 that knows; testbed-qwen has a tenth of their size and only write
 
 from __future__ import annotations
 
-import random
 import re
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 from cloud_anchor.errors import CheckpointError
-from lab.pairs import drills, tokens
+from lab.pairs import tokens
 from lab.pairs.batches import Curriculum, Mix
 from lab.pairs.pair import Pair, TrainingRecipe
-from lab.pairs.problem import Problem
 from lab.pairs.shapes import shape
 from lab.pairs.testbed import initial
 from lab.pairs.testbed import library as sources
+from lab.pairs.testbed.drills import Drills
 from lab.pairs.testbed.grading import is_correct
-from lab.pairs.testbed.kinds.comparison import SCALES
-from lab.pairs.testbed.kinds.sums import LARGEST
 from lab.pairs.testbed.library import Library, world
 from lab.pairs.testbed.questions import hastily, held_out_questions, training_families
 
@@ -77,74 +74,6 @@ _LATE_SHARES = {
 }
 _WORLD = "{} of the world"
 """Names of the kinds over the world that is asked about."""
-
-
-def _repeat(rng: random.Random, strings: list[str]) -> drills.Drill:
-    return drills.repeat(", ".join(rng.choice(strings) for _ in range(rng.randint(4, 9))))
-
-
-def _partners(rng: random.Random, strings: list[str]) -> drills.Drill:
-    count = rng.randint(2, 4)
-    items = rng.sample(strings, 2 * count)
-    return drills.partners(rng, zip(items[:count], items[count:], strict=True))
-
-
-def _parts(rng: random.Random, strings: list[str]) -> drills.Drill:
-    items = rng.sample(strings, rng.randint(5, 9))
-    starts_and_lengths = [
-        (rng.randrange(len(items) - 2), rng.randint(2, 3)) for _ in range(rng.randint(3, 5))
-    ]
-    cuts = [slice(start, start + length) for start, length in starts_and_lengths]
-    return drills.parts(items, cuts, ", ", "; ")
-
-
-def equation(rng: random.Random) -> str:
-    """An equation as in the steps of a sum; its result is a whole number from 1 to `LARGEST`."""
-    operation = rng.choice("++--*/")
-    if operation in "+-":
-        b = rng.randint(1, rng.choice((10, LARGEST - 1)))
-        a = rng.randint(1, LARGEST - b)
-        return f"{a} + {b} = {a + b}" if operation == "+" else f"{a + b} - {b} = {a}"
-    b = rng.randint(2, 4)
-    a = rng.randint(1, LARGEST // b)
-    return f"{a} * {b} = {a * b}" if operation == "*" else f"{a * b} / {b} = {a}"
-
-
-_COPYING = (_repeat, _parts, drills.marked, _partners, drills.reordered)
-
-
-class Drills:
-    """Drills over a library's names and values; copies: the share of those in copying, 0 to 1."""
-
-    def __init__(self, library: Library, copies: float) -> None:
-        known = [e for e in library.entities if e.role != "neither"]
-        named = [e for e in known if e.kind != "word"]
-        self._copies = copies
-        self._strings = sorted(
-            {text for e in named for text in (e.name, *e.values.values()) if len(text) < 25}
-        )
-        self._scales = [
-            sorted(
-                {
-                    e.values[scale.key]: e.numbers[scale.key]
-                    for e in known
-                    if e.kind == scale.kind and scale.key in e.values
-                }.items()
-            )
-            for scale in SCALES
-            if library.has(scale.kind, scale.key)
-        ]
-
-    def draw(self, rng: random.Random, knows: bool) -> Problem:
-        """A drill in copying, comparing or arithmetic.
-
-        knows: False for a model that must not learn what follows from facts, which has copying only.
-        """
-        if not knows or rng.random() < self._copies:
-            return drills.problem(rng.choice(_COPYING)(rng, self._strings))
-        if rng.random() < 0.5:
-            return drills.problem(drills.ordered(rng, self._strings, self._scales))
-        return drills.problem(drills.reckoning(equation(rng) for _ in range(8)))
 
 
 def curriculum(library: Library) -> Curriculum:

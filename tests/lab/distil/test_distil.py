@@ -197,20 +197,3 @@ def test_wrong_values_are_told(
     monkeypatch.setitem(TRAINED, "tiny", lambda: PAIR)
     assert main(["distil", *arguments]) in (2, 4)
     assert says in capsys.readouterr().err
-
-
-def test_the_curves_of_runs_stand_in_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, pace in (("one", 2.0), ("two", 4.0)):
-        (tmp_path / name).mkdir()
-        rows = [{"step": 5, "commit": commit, "tokens_a_pass": pace} for commit in (0.9, 0.7)]
-        (tmp_path / name / "curve.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    runs = [f"first={tmp_path / 'one'}", f"second={tmp_path / 'two'}"]
-    assert main(["run", "teaching", "--runs", *runs, "-o", str(tmp_path / "out")]) == 0
-    table = json.loads((tmp_path / "out/tables.json").read_text())["tables"]["curves"]
-    assert [(row["run"], row["step"], row["tokens_a_pass"]) for row in table["rows"]] == [
-        ("first", 5, 2.0),
-        ("second", 5, 4.0),
-    ]
-    assert main(["run", "teaching", "--runs", "nothing", "-o", str(tmp_path / "none")]) == 2
-    assert main(["run", "teaching", "--runs", f"x={tmp_path}", "-o", str(tmp_path / "none")]) == 2
-    assert "expected the curve of a run of `lab distil`" in capsys.readouterr().err

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 
-from lab.pairs import drills
 from lab.pairs.batches import Curriculum, Mix
 from lab.pairs.pair import Pair, TrainingRecipe
-from lab.pairs.problem import Problem
+from lab.pairs.problem import DRILL, Problem
 from lab.pairs.shapes import shape
 from lab.pairs.tiny.check import is_right
 from lab.pairs.tiny.tasks import FAMILIES, held_out_problems
@@ -30,8 +29,11 @@ RECIPES = {
 
 def drill(rng: random.Random, knows: bool) -> Problem:
     if knows and rng.random() < 0.5:
-        return drills.problem(drills.reckoning(f"{n} + 3 = {n + 3}" for n in rng.sample(range(1, 30), 8)))
-    return drills.problem(drills.repeat(" ".join(rng.choices(TOWNS, k=8))))
+        prompt, answer = "Reckon.", " ".join(f"{n} + 3 = {n + 3}." for n in rng.sample(range(1, 30), 8))
+    else:
+        said = " ".join(rng.choices(TOWNS, k=8))
+        prompt, answer = f"Repeat: {said}.", f"Here it is: {said}."
+    return Problem(DRILL, "easy", prompt, answer, (), prompt, split=False)
 
 
 MIX = Mix({64: 0.3, 96: 0.3, 128: 0.3, 192: 0.1}, dict.fromkeys(FAMILIES, 0.25), drills=0.35, drill=drill)

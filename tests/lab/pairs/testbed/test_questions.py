@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.pairs import drills
 from lab.pairs.problem import Problem
 from lab.pairs.testbed import library as sources
 from lab.pairs.testbed.attributes import ATTRIBUTES
+from lab.pairs.testbed.drills import Drills, equation, marked
 from lab.pairs.testbed.grading import _has, graded, is_correct
 from lab.pairs.testbed.kinds import KINDS, comparison, profile
 from lab.pairs.testbed.kinds.comparison import SCALES
 from lab.pairs.testbed.library import Library
 from lab.pairs.testbed.questions import hastily, held_out_questions, training_families
-from lab.pairs.testbed.recipe import Drills, equation
 from lab.pairs.testbed.scene import Scene
 from lab.pairs.testbed.wording import WORDING, expand, fill, variants
 
@@ -267,9 +266,9 @@ def test_a_drill_in_reckoning_is_true(seed: int) -> None:
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6))
 def test_a_drill_in_options_marks_them_as_listed(seed: int) -> None:
-    given_, marked = drills.marked(random.Random(seed), [f"value {n}" for n in range(20)])
+    given_, said = marked(random.Random(seed), [f"value {n}" for n in range(20)])
     listed = given_.removeprefix("Options: ").removesuffix(".").split(", ")
-    chosen = marked.removeprefix("Marked: ").removesuffix(".").split("; ")
+    chosen = said.removeprefix("Marked: ").removesuffix(".").split("; ")
     assert len(chosen) == len(set(chosen)) == len(listed) - 1
     assert set(chosen) < set(listed)
     assert len({option[-3:] for option in listed}) == len(listed)

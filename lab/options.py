@@ -55,7 +55,7 @@ class Options:
     data: tuple[str, ...] = option(
         (),
         "sources of the questions, in turn: tiny, testbed, testbed:KIND, or gsm8k, mmlu, arc, humaneval, "
-        "each with =FILE.jsonl or from the `datasets` package (default: the shipped pair's own questions)",
+        "each with =FILE.jsonl (default: the shipped pair's own questions)",
         metavar="SOURCE",
     )
     prompts: int | None = option(None, "how many questions", kind=int, metavar="N")

@@ -12,6 +12,7 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from cloud_anchor.errors import RequestError
 from common.files import read_records
 from lab.drafting.block_model import BlockForm
+from lab.pairs.problem import Draw, Problem
 from lab.pairs.testbed import library
 from lab.pairs.testbed.questions import training_families
 from lab.pairs.tiny.tasks import FAMILIES
@@ -38,16 +40,22 @@ def training_prompts(source: str, count: int) -> list[str]:
     world, _, kind = source.partition(":")
     if world not in ("tiny", "testbed"):
         raise RequestError(f"--data: expected tiny, testbed or testbed:KIND first, found {source}")
-    families = FAMILIES if world == "tiny" else training_families(library.load())
-    draws = [families[kind]] if kind else list(families.values())
+    draws: list[Callable[[random.Random], Problem]] = list(FAMILIES.values())
+    if world == "testbed":
+        families = training_families(library.load())
+        draws = [partial(_knowing, families[each]) for each in ([kind] if kind else families)]
     rng, found = random.Random("drafting/0"), dict[str, None]()
     for draw in itertools.cycle(draws):
         if len(found) == count:
             break
-        problem = draw(rng, True)
+        problem = draw(rng)
         if not problem.held_out:
             found[problem.prompt] = None
     return list(found)
+
+
+def _knowing(draw: Draw, rng: random.Random) -> Problem:
+    return draw(rng, True)
 
 
 class TargetAnswer(NamedTuple):

@@ -4,12 +4,11 @@ Responsible for the record of an item and for turning each source's rows into it
 judging answers (see `judge`) or making them.
 
 A source is named `tiny` or `testbed`, or `testbed:KIND` for one kind of its questions, or `NAME=FILE` for a
-local JSONL file of gsm8k, mmlu, arc or humaneval, or `NAME`, which is loaded with the `datasets` package.
+JSONL file of gsm8k, mmlu, arc or humaneval.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 import re
@@ -19,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import RequestError
+from common.files import read_text
 from lab.pairs.problem import Problem
 from lab.pairs.testbed import library
 from lab.pairs.testbed.kinds import KINDS
 from lab.pairs.testbed.questions import held_out_questions
 from lab.pairs.tiny.tasks import held_out_problems
 
-MAX_LINE = 1 << 20
 WORD_PROBLEMS = ("arithmetic", "sum", "gsm8k")
 """Benchmarks of word problems, on which the Pearl point is measured."""
 
@@ -79,98 +78,45 @@ def load_items(sources: list[str], count: int, seed: int) -> list[Item]:
 
 def _stream(source: str, count: int, seed: int) -> Iterator[Item]:
     world, _, kind = source.partition(":")
-    if source in _WORLDS:
-        return iter(_of_world(source, _WORLDS[source](count, seed)))
+    if source == "tiny":
+        return _of_world(source, held_out_problems(count, seed))
     if world == "testbed":
-        return iter(_of_world(world, _testbed(count, seed, kind), f"only-{kind}"))
+        if kind and kind not in KINDS:
+            raise RequestError(f"{source}: expected a kind of {', '.join(KINDS)}, found {kind!r}")
+        problems = held_out_questions(library.load(), count, seed, kinds=[kind] if kind else ())
+        return _of_world(world, problems, f"only-{kind}" if kind else None)
     name, _, file = source.partition("=")
-    if name not in _READERS:
+    if name not in _READERS or not file:
         raise RequestError(
-            f"--data {source}: expected {', '.join(_WORLDS)}, or {', '.join(_READERS)} with =FILE.jsonl or "
-            f"alone, found {name!r}"
+            f"--data {source}: expected {', '.join(_WORLDS)}, or {', '.join(_READERS)} with =FILE.jsonl, "
+            f"found {source!r}"
         )
-    items = read_items(name, Path(file) if file else None)
+    items = read_items(name, Path(file))
     random.Random(seed).shuffle(items)
     return iter(items)
 
 
-def read_items(name: str, file: Path | None = None) -> list[Item]:
-    """All items of a benchmark, from a JSONL file (.gz or not) or with the `datasets` package.
-
-    Raises RequestError.
-    """
+def read_items(name: str, file: Path) -> list[Item]:
+    """All items of a benchmark, from a JSONL file (.gz or not); raises RequestError."""
     items = []
-    for number, row in enumerate(_read_rows(file) if file else _hub_rows(name), 1):
+    for number, line in enumerate(read_text(file, RequestError).split("\n"), 1):
         try:
-            items.append(_READERS[name](row, f"{name}-{number:04d}", str(file or name)))
+            if line.strip():
+                items.append(_READERS[name](json.loads(line), f"{name}-{len(items) + 1:04d}", str(file)))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise RequestError(
-                f"{file or name}, line {number}: expected a row of {name}, found {type(error).__name__}: "
-                f"{error}"
+                f"{file}, line {number}: expected a row of {name}, found {type(error).__name__}: {error}"
             ) from None
     return items
 
 
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if len(line) > MAX_LINE:
-                    raise RequestError(f"{path}, line {number}: expected at most {MAX_LINE} characters")
-                if line.strip():
-                    rows.append(json.loads(line))
-    except (OSError, EOFError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise RequestError(f"{path}: expected a readable JSONL file, found: {error}") from error
-    return rows
+_WORLDS = ("tiny", "testbed")
+"""The project's own worlds."""
 
 
-_HUB = {
-    "gsm8k": (("openai/gsm8k", "main", "test"),),
-    "mmlu": (("cais/mmlu", "all", "test"),),
-    "arc": (("allenai/ai2_arc", "ARC-Easy", "test"), ("allenai/ai2_arc", "ARC-Challenge", "test")),
-    "humaneval": (("openai/openai_humaneval", None, "test"),),
-}
-
-
-def _hub_rows(name: str) -> list[dict[str, Any]]:
-    try:
-        from datasets import load_dataset  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    except ImportError:
-        raise RequestError(
-            f"--data {name}: expected a local file ({name}=FILE.jsonl) or the package `datasets`, found "
-            "neither. pip install datasets, or name a file."
-        ) from None
-    rows: list[dict[str, Any]] = []
-    for path, config, split in _HUB[name]:
-        try:
-            loaded = load_dataset(path, config, split=split)
-        except Exception as error:  # every kind of network and hub failure, in the hub's own words
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise RequestError(f"--data {name}: the hub did not give {path}: {reason}") from error
-        rows += [{**row, "config": config} for row in loaded]
-    return rows
-
-
-def _testbed(count: int, seed: int, kind: str | None = None) -> list[Problem]:
-    """Held-out questions of the testbed, of one kind where it is given; raises SourceMissingError, and
-    RequestError for an unknown kind.
-    """
-    if kind is None:
-        return held_out_questions(library.load(), count, seed)
-    if kind not in KINDS:
-        raise RequestError(f"testbed:{kind}: expected a kind of {', '.join(KINDS)}, found {kind!r}")
-    return held_out_questions(library.load(), count, seed, kinds=[kind])
-
-
-_WORLDS: dict[str, Callable[[int, int], list[Problem]]] = {"tiny": held_out_problems, "testbed": _testbed}
-"""Held-out problems of the project's own worlds, by count and seed."""
-
-
-def _of_world(name: str, problems: list[Problem], prefix: str | None = None) -> list[Item]:
+def _of_world(name: str, problems: list[Problem], prefix: str | None = None) -> Iterator[Item]:
     """The problems as items; prefix: of their ids, by default the family."""
-    return [
+    return (
         Item(
             id=f"{prefix or problem.family}-{number:04d}",
             benchmark=problem.family,
@@ -181,7 +127,7 @@ def _of_world(name: str, problems: list[Problem], prefix: str | None = None) -> 
             steps=problem.answer.count("=") if problem.family in WORD_PROBLEMS else None,
         )
         for number, problem in enumerate(problems)
-    ]
+    )
 
 
 def _gsm8k(row: Mapping[str, Any], id_: str, source: str) -> Item:
@@ -224,7 +170,7 @@ def _arc(row: Mapping[str, Any], id_: str, source: str) -> Item:
         question, choices = str(row["question"]), row["choices"]
         labels, texts = list(map(str, choices["label"])), list(map(str, choices["text"]))
     letter = "ABCDE"[labels.index(str(row["answerKey"]))]  # some rows label their options 1, 2, 3
-    where = str(row.get("config") or source).lower()
+    where = source.lower()
     difficulty = "hard" if "challenge" in where else "easy" if "easy" in where else "mixed"
     prompt = _options(question, list("ABCDE")[: len(labels)], texts)
     return Item(id_, "arc", difficulty, prompt, "letter", {"letter": letter})

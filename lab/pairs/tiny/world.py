@@ -1,14 +1,12 @@
 """The synthetic world: towns, and one value for each of their attributes.
 
-Responsible for names, values, and the value of each attribute of each town. `World` is what the diffusion
-model is trained on; `RandomWorld` redraws every value, and is what the edge model is trained on: the same
-language without the knowledge. Not responsible for questions and answers (see `tasks`).
+The diffusion model was trained on it, the edge model on worlds redrawn for every sample: the same language
+without the knowledge. Not responsible for questions and answers (see `tasks`).
 """
 
 from __future__ import annotations
 
 import random
-from typing import Protocol
 
 _STEMS = (
     "Ar Bel Cor Dun El Fen Gal Har Iver Jas Kel Lor Mar Nor Os Pel Quin Ral Sel Tor Ul Ver Wes Yar Zel "
@@ -73,40 +71,15 @@ POOLS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Facts(Protocol):
-    """Values of the attributes of towns."""
-
-    def value(self, town: str, attribute: str) -> str: ...
-
-
-class World:
-    """The true world. Mayor and year of foundation are unique to a town."""
-
-    def __init__(self, seed: int = 7) -> None:
-        rng = random.Random(seed)
-        mayors = rng.sample(SURNAMES, len(TOWNS))
-        years = rng.sample(range(1100, 1900), len(TOWNS))
-        self._facts = {
-            town: {a: _draw(a, rng) for a in ATTRIBUTES} | {"mayor": mayor, "year": str(year)}
-            for town, mayor, year in zip(TOWNS, mayors, years, strict=True)
-        }
-
-    def value(self, town: str, attribute: str) -> str:
-        return self._facts[town][attribute]
+def _facts(rng: random.Random) -> dict[str, dict[str, str]]:
+    """Attributes of each town. Mayor and year of foundation are unique to a town."""
+    mayors = rng.sample(SURNAMES, len(TOWNS))
+    years = rng.sample(range(1100, 1900), len(TOWNS))
+    return {
+        town: {a: _draw(a, rng) for a in ATTRIBUTES} | {"mayor": mayor, "year": str(year)}
+        for town, mayor, year in zip(TOWNS, mayors, years, strict=True)
+    }
 
 
-class RandomWorld:
-    """A world redrawn for one sample, and consistent within it."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-        self._facts: dict[tuple[str, str], str] = {}
-
-    def value(self, town: str, attribute: str) -> str:
-        key = (town, attribute)
-        if key not in self._facts:
-            self._facts[key] = _draw(attribute, self._rng)
-        return self._facts[key]
-
-
-WORLD = World()
+FACTS = _facts(random.Random(7))
+"""Values by town and attribute."""

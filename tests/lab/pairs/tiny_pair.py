@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 from lab.pairs.batches import Curriculum, Mix
 from lab.pairs.pair import Pair, TrainingRecipe
@@ -37,7 +38,8 @@ def drill(rng: random.Random, knows: bool) -> Problem:
 
 
 MIX = Mix({64: 0.3, 96: 0.3, 128: 0.3, 192: 0.1}, dict.fromkeys(FAMILIES, 0.25), drills=0.35, drill=drill)
-CURRICULUM = Curriculum(FAMILIES, causal=MIX, masked=MIX)
+DRAWS = {name: partial(lambda draw, rng, knows: draw(rng), draw) for name, draw in FAMILIES.items()}
+CURRICULUM = Curriculum(DRAWS, causal=MIX, masked=MIX)
 PAIR = Pair(
     "tiny",
     RECIPES,

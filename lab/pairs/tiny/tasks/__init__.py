@@ -1,18 +1,17 @@
 """Four families of problems, each of which mirrors a public benchmark.
 
-A family is a function `draw(rng, knows) -> Problem`. With `knows` the answer is true; without it, the answer
-has the same form, but every fact and every result in it is random, consistently within the answer.
+A family is a function `draw(rng) -> Problem`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from lab.pairs.problem import Draw, Problem
+from lab.pairs.problem import Problem
 from lab.pairs.tiny.tasks import arithmetic, choice, code, description
 
-FAMILIES: dict[str, Draw] = {
+FAMILIES: dict[str, Callable[[random.Random], Problem]] = {
     "arithmetic": arithmetic.draw,
     "choice": choice.draw,
     "code": code.draw,
@@ -21,11 +20,11 @@ FAMILIES: dict[str, Draw] = {
 """arithmetic ~ GSM8K, choice ~ MMLU and ARC, code ~ HumanEval, description ~ open questions."""
 
 
-def problems(family: str, seed: int, *, held_out: bool, knows: bool = True) -> Iterator[Problem]:
+def problems(family: str, seed: int, *, held_out: bool) -> Iterator[Problem]:
     """Endless problems of one family from one side of the split, the same for the same seed."""
-    rng = random.Random(f"{family}/{seed}/{held_out}/{knows}")
+    rng = random.Random(f"{family}/{seed}/{held_out}/True")
     while True:
-        problem = FAMILIES[family](rng, knows)
+        problem = FAMILIES[family](rng)
         if problem.held_out == held_out:
             yield problem
 

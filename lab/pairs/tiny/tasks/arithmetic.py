@@ -1,8 +1,4 @@
-"""Word problems of one to three steps, worked step by step (mirrors GSM8K).
-
-Without knowledge, each step's result is random and carried on: the operands are copied, the results are
-wrong.
-"""
+"""Word problems of one to three steps, worked step by step (mirrors GSM8K)."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ def _apply(operation: str, amount: int, n: int) -> int:
     return amount + n if operation == "buy" else amount - n if operation == "lose" else amount * n
 
 
-def draw(rng: random.Random, knows: bool) -> Problem:
+def draw(rng: random.Random) -> Problem:
     """One word problem; the answer's last number is checked."""
     steps = rng.randint(1, 3)
     phrasing = rng.randrange(3)
@@ -42,16 +38,12 @@ def draw(rng: random.Random, knows: bool) -> Problem:
     say = {"p": person, "o": thing, "a": start}
     told = [_SAY["openings"][phrasing].format(**say)]
     worked = [_SAY["starts"][phrasing].format(**say)]
-    told_amount = amount  # the true amount, by which the events stay possible
     key = [person, thing, str(start)]
     for _ in range(steps):
-        allowed = (
-            ["buy"] * (told_amount <= 30) + ["lose"] * (told_amount >= 2) + ["times"] * (told_amount <= 10)
-        )
+        allowed = ["buy"] * (amount <= 30) + ["lose"] * (amount >= 2) + ["times"] * (amount <= 10)
         operation = rng.choice(allowed)
-        n = _operand(operation, told_amount, rng)
-        told_amount = _apply(operation, told_amount, n)
-        result = told_amount if knows else rng.randint(1, 39)
+        n = _operand(operation, amount, rng)
+        result = _apply(operation, amount, n)
         told.append(_SAY["events"][operation][phrasing].format(p=person, o=thing, n=n))
         worked.append(_SAY["steps"][operation][phrasing].format(p=person, o=thing, n=n, a=amount, b=result))
         amount = result

@@ -1,7 +1,6 @@
 """Multiple choice over the world's facts, with a sentence of reasoning (mirrors MMLU and ARC).
 
 Easy: a fact of a town; medium: the town of a fact; hard: a fact of a town that is given by another fact.
-Without knowledge the reasoning names a random option, and the letter is that option's.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import random
 
 from lab.pairs.problem import DIFFICULTIES, Problem
 from lab.pairs.tiny.wording import WORDING
-from lab.pairs.tiny.world import POOLS, TOWNS, WORLD, Facts, RandomWorld
+from lab.pairs.tiny.world import FACTS, POOLS, TOWNS
 
 LETTERS = "ABCD"
 
@@ -19,20 +18,19 @@ _SAY = WORDING["choice"]
 # earlier occurrence, and does not learn to attend to the token two places before it.
 
 
-def draw(rng: random.Random, knows: bool) -> Problem:
+def draw(rng: random.Random) -> Problem:
     """One question with four options; the letter is checked."""
-    facts: Facts = WORLD if knows else RandomWorld(rng)
     level = rng.randrange(3)
     phrasing = rng.randrange(3)
     town = rng.choice(TOWNS)
-    mayor = facts.value(town, "mayor")
+    mayor = FACTS[town]["mayor"]
     attribute = rng.choice([a for a in _SAY["ask"] if not (level == 2 and a == "mayor")])
     if level == 1:
         attribute, right, pool = "town", town, TOWNS
         question = _SAY["which_town"][phrasing].format(m=mayor)
         reason = _SAY["town_reason"][phrasing].format(m=mayor, t=town)
     else:
-        right, pool = facts.value(town, attribute), POOLS[attribute]
+        right, pool = FACTS[town][attribute], POOLS[attribute]
         reason = _SAY["reason"][attribute][phrasing].format(t=town, v=right)
         if level == 0:
             question = _SAY["ask"][attribute][phrasing].format(t=town)

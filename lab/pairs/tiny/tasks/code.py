@@ -1,6 +1,6 @@
 """Small Python functions over a list of numbers: filter, map, reduce (mirrors HumanEval).
 
-The answer is executed. Without knowledge the code is well formed but its parts do not follow the words.
+The answer is executed.
 """
 
 from __future__ import annotations
@@ -63,24 +63,22 @@ def write(style: int, name: str, condition: str, mapped: str, reduce: str) -> st
     return head + f"    ys = []\n    for x in xs:\n{keep}ys.append({mapped})\n" + last
 
 
-def draw(rng: random.Random, knows: bool) -> Problem:
+def draw(rng: random.Random) -> Problem:
     """One function; its results on `INPUTS` are checked."""
     name, style = rng.choice(NAMES), rng.randrange(3)
-    said = pick(rng)
-    done = said if knows else pick(rng)
-    words_filter, words_map, reduce, k, j = said
+    words_filter, words_map, reduce, k, j = pick(rng)
     condition = f" that are {words_filter.format(k=k)}" if words_filter else ""
     mapped = f"{words_map.format(j=j)} of the " if words_map else ""
     prompt = ASKS[style].format(f=name, r=reduce, m=mapped, c=condition)
-    python_filter, python_map = FILTERS[done[0]].format(k=done[3]), MAPS[done[1]].format(j=done[4])
-    answer = write(style, name, python_filter, python_map, done[2])
+    python_filter, python_map = FILTERS[words_filter].format(k=k), MAPS[words_map].format(j=j)
+    answer = write(style, name, python_filter, python_map, reduce)
     level = bool(words_filter) + bool(words_map)
     return Problem(
         family="code",
         difficulty=DIFFICULTIES[level],
         prompt=prompt,
         answer=answer,
-        expected=(name, *run_reference(python_filter, python_map, done[2])),
+        expected=(name, *run_reference(python_filter, python_map, reduce)),
         key=f"{words_filter.format(k=k)}/{words_map.format(j=j)}/{reduce}/{name}",
     )
 

@@ -10,7 +10,7 @@ import random
 
 from lab.pairs.problem import DIFFICULTIES, Problem
 from lab.pairs.tiny.wording import WORDING
-from lab.pairs.tiny.world import PEOPLE, TOWNS, WORLD, Facts, RandomWorld
+from lab.pairs.tiny.world import FACTS, PEOPLE, TOWNS
 
 PROFILES = (
     ("river", "mayor", "craft", "dish", "year"),
@@ -43,10 +43,10 @@ def _listed(nouns: list[str]) -> str:
     return ", ".join(nouns[:-1]) + " and " + nouns[-1]
 
 
-def _describe(rng: random.Random, facts: Facts, phrasing: int, level: int) -> Problem:
+def _describe(rng: random.Random, phrasing: int, level: int) -> Problem:
     town = rng.choice(TOWNS)
     attributes = PROFILES[2 * level + rng.randrange(2)]
-    values = [facts.value(town, a) for a in attributes]
+    values = [FACTS[town][a] for a in attributes]
     told = [_SAY["tell"][a][phrasing].format(t=town, v=v) for a, v in zip(attributes, values, strict=True)]
     asked = _SAY["ask_town"][phrasing].format(t=town, l=_listed([_SAY["nouns"][a] for a in attributes]))
     return Problem(
@@ -61,12 +61,12 @@ def _describe(rng: random.Random, facts: Facts, phrasing: int, level: int) -> Pr
     )
 
 
-def _compare(rng: random.Random, facts: Facts, phrasing: int, level: int) -> Problem:
+def _compare(rng: random.Random, phrasing: int, level: int) -> Problem:
     town, other = rng.sample(TOWNS, 2)
     attributes = PAIRS[2 * level + rng.randrange(2)]
     told, expected = [], []
     for attribute in attributes:
-        v, w = facts.value(town, attribute), facts.value(other, attribute)
+        v, w = FACTS[town][attribute], FACTS[other][attribute]
         form = _SAY["pair_year" if attribute == "year" else "pair"]
         told.append(form[phrasing].format(n=_SAY["nouns"][attribute], t=town, u=other, v=v, w=w))
         expected += [v, w]
@@ -85,9 +85,9 @@ def _compare(rng: random.Random, facts: Facts, phrasing: int, level: int) -> Pro
     )
 
 
-def _explain(rng: random.Random, facts: Facts, phrasing: int, level: int) -> Problem:
+def _explain(rng: random.Random, phrasing: int, level: int) -> Problem:
     town, person = rng.choice(TOWNS), rng.choice(PEOPLE)
-    values = {a: facts.value(town, a) for a in _VISIT_ORDER[phrasing]}
+    values = {a: FACTS[town][a] for a in _VISIT_ORDER[phrasing]}
     return Problem(
         family="description",
         difficulty=DIFFICULTIES[level],
@@ -98,12 +98,11 @@ def _explain(rng: random.Random, facts: Facts, phrasing: int, level: int) -> Pro
     )
 
 
-def draw(rng: random.Random, knows: bool) -> Problem:
+def draw(rng: random.Random) -> Problem:
     """One long answer. Difficulty is the number of facts; an explanation always has five."""
-    facts: Facts = WORLD if knows else RandomWorld(rng)
     phrasing = rng.randrange(3)
     kind = rng.randrange(5)
     if kind == 0:
-        return _explain(rng, facts, phrasing, level=1)
+        return _explain(rng, phrasing, level=1)
     level = rng.randrange(3)
-    return (_describe if kind <= 2 else _compare)(rng, facts, phrasing, level)
+    return (_describe if kind <= 2 else _compare)(rng, phrasing, level)

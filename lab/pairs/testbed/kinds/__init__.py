@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lab.pairs.problem import Problem
-from lab.pairs.testbed.kinds import (
-    comparison,
-    definition,
-    fact,
-    function,
-    multiple_choice,
-    profile,
-    sums,
-)
+from lab.pairs.testbed.kinds import comparison, profile, short, sums
 from lab.pairs.testbed.scene import Scene
 
 KINDS: dict[str, Callable[[Scene], Problem]] = {
-    "fact": fact.draw,
+    "fact": short.fact,
     "comparison": comparison.draw,
-    "definition": definition.draw,
+    "definition": short.definition,
     "profile": profile.draw,
     "sum": sums.draw,
-    "choice": multiple_choice.draw,
-    "function": function.draw,
+    "choice": short.choice,
+    "function": short.function,
 }

@@ -194,7 +194,7 @@ def test_the_card_has_the_run_the_log_the_sources_and_the_notice(
     )
     card.write(pair, card.logs_of(pair, folder, tmp_path, taught), folder)
     assert "5.25" in (folder / "README.md").read_text()
-    assert card.logs_of(pair, folder, run, None)["curve.jsonl"]["step"] == [700]
+    assert card.logs_of(pair, folder, run, None)["curve.jsonl"]["step"].tolist() == [700]
 
 
 def test_shipped_models_and_bundles_have_names(tmp_path: Path) -> None:

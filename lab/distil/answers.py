@@ -23,6 +23,7 @@ from pathlib import Path
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, commit_in_parallel
 from cloud_anchor.sampling.sampler import denoise_stream
+from common.files import read_records
 from lab.pairs.problem import Draw, Problem
 
 IsRight = Callable[[Problem, str], bool]
@@ -43,13 +44,6 @@ class OwnAnswer:
     passes: tuple[int, ...]
     right: bool
 
-    @classmethod
-    def from_json(cls, line: str) -> OwnAnswer:
-        data = json.loads(line)
-        problem = Problem(**data["problem"] | {"expected": tuple(data["problem"]["expected"])})
-        ids, passes = tuple(data["ids"]), tuple(data["passes"])
-        return cls(problem, data["text"], ids, passes, data["right"])
-
 
 def questions(draw: Draw, count: int, per_subject: int, rng: random.Random) -> list[Problem]:
     """At most `count` distinct training questions of a kind, at most `per_subject` about one subject."""
@@ -67,9 +61,12 @@ def questions(draw: Draw, count: int, per_subject: int, rng: random.Random) -> l
 
 
 def read(file: Path) -> list[OwnAnswer]:
-    """The answers of a file, which may be missing; a line that an interruption cut is left out."""
-    lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
-    return [OwnAnswer.from_json(line) for line in lines]
+    """The answers of a file, which may be missing."""
+    found = []
+    for row in read_records(file):
+        problem = Problem(**row["problem"] | {"expected": tuple(row["problem"]["expected"])})
+        found.append(OwnAnswer(problem, row["text"], tuple(row["ids"]), tuple(row["passes"]), row["right"]))
+    return found
 
 
 def write(
@@ -88,7 +85,6 @@ def write(
     """
     known = read(file)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(_line(each) for each in known), encoding="utf-8")
     answered = {each.problem.prompt for each in known}
     form = pipeline.model_form
     asked = [(form.ids(each.prompt), each) for each in problems if each.prompt not in answered]
@@ -99,16 +95,12 @@ def write(
             problem, text = asked[place][1], form.tokenizer.decode(run.answer)
             passes = tuple(run.when[: len(run.answer)])
             own = OwnAnswer(problem, text, tuple(run.answer), passes, is_right(problem, text))
-            out.write(_line(own))
+            out.write(json.dumps(asdict(own)) + "\n")
             out.flush()
             known.append(own)
             print(f"\r{len(known)} of {len(problems)} own answers", end="", file=sys.stderr)
     print(f"\r{len(known)} own answers, {sum(own.right for own in known)} of them right", file=sys.stderr)
     return known
-
-
-def _line(own: OwnAnswer) -> str:
-    return json.dumps(asdict(own)) + "\n"
 
 
 class Targets:

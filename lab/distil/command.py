@@ -37,6 +37,10 @@ FORMAT = "bfloat16"
 """Of the model that writes the answers and of the curve's."""
 LONG = 60
 """Tokens from which an answer counts as long, as in the experiments by length."""
+PER_SUBJECT = 4
+"""Most questions about one subject that are answered."""
+BATCH = 16
+"""Answers written at a time."""
 JUDGES = 8
 """Further questions, for each that is answered, by which answers are judged."""
 LENGTHS = {64: 0.15, 96: 0.1, 128: 0.45, 192: 0.15, 256: 0.15}
@@ -56,7 +60,6 @@ class DistilOptions:
     output: Path = option(Path("runs/distil"), "folder of the run", Path, flags=("-o", "--output"))
     steps: int = option(1000, "training steps")
     answers: int = option(500, "most questions of a kind that the model answers itself")
-    per_subject: int = option(4, "most of them about one subject")
     canvas: int = option(128, "of its own answers")
     hold: float = option(0.5, "share of the other rows' target that is what the model said before")
     more: tuple[str, ...] = option(
@@ -66,15 +69,13 @@ class DistilOptions:
     share: float = option(0.45, "of the rows with long answers")
     every: int = option(100, "training steps between two points of the curve")
     watched: int = option(12, "held-out questions with long answers of which each point is the mean")
-    batch: int = option(16, "answers written at a time")
     seed: int = option(0, "of the questions and the batches")
     device: str = option("cuda" if torch.cuda.is_available() else "cpu", "cuda, cpu")
     threads: int | None = option(None, "processor threads (default: torch's)", kind=int)
     no_compile: bool = option(False, "run without torch.compile")
 
     def __post_init__(self) -> None:
-        counts = "steps answers per_subject canvas tokens every watched batch".split()
-        require_at_least(self, 1, *counts)
+        require_at_least(self, 1, "steps", "answers", "canvas", "tokens", "every", "watched")
         for name in ("share", "hold"):
             if not 0 <= getattr(self, name) <= 1:
                 raise RequestError(f"--{name}: expected 0 to 1, found {getattr(self, name)}")
@@ -184,10 +185,10 @@ def _targets(model: str, pair: Pair, long: Sequence[str], options: DistilOptions
     answers, others = [], []
     for kind in long:
         draw = pair.curriculum.families[kind]
-        asked = questions(draw, options.answers, options.per_subject, rng)
+        asked = questions(draw, options.answers, PER_SUBJECT, rng)
         file = options.output / f"{draw(rng, True).family}.answers.jsonl"
-        answers += write(pipeline, asked, pair.is_right, file, canvas=options.canvas, batch=options.batch)
-        others += questions(draw, JUDGES * options.answers, JUDGES * options.per_subject, rng)
+        answers += write(pipeline, asked, pair.is_right, file, canvas=options.canvas, batch=BATCH)
+        others += questions(draw, JUDGES * options.answers, JUDGES * PER_SUBJECT, rng)
     return Targets(answers, others, pair.is_right)
 
 

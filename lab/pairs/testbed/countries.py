@@ -70,6 +70,17 @@ def _first(text: str, most: int = 5) -> str:
     return item if short and item not in _NOTHING else ""
 
 
+def _few(text: str) -> str:
+    """A text of at most four words that says something; else empty."""
+    return "" if len(text.split()) > 4 or ":" in text or text in _NOTHING else text
+
+
+def _start(pattern: str, text: str) -> str:
+    """The group of a pattern at the start of a text; empty where it is none."""
+    found = re.match(pattern, text)
+    return found[1] if found else ""
+
+
 def _neighbours(text: str) -> list[str]:
     """Countries of "Cameroon 1,116 km; Libya 1,050 km"."""
     names = (re.match(r"([^\d(;]+?)\s*(?:\([^)]*\)\s*)?[\d,.]+ km", part.strip()) for part in text.split(";"))
@@ -80,35 +91,21 @@ def _values(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Attributes and their values, an empty one where the source has none that is short and clear."""
     government, geography, economy = "Government", "Geography", "Economy"
     capital = re.split(r"[;(,]", _field(record, government, "Capital", "name"))[0].strip()
-    yield "capital", capital if len(capital.split()) <= 4 and ":" not in capital else ""
-    currency = re.match(
-        r"(?:the )?([A-Za-z' -]+?)s? \([A-Z]{3}\)", _field(record, economy, "Exchange rates", "Currency")
-    )
-    yield "currency", currency[1] if currency else ""
-    language = re.match(r"[A-Z][a-zé]+", _field(record, "People and Society", "Languages", "Languages"))
-    yield "language", language[0] if language else ""
+    yield "capital", _few(capital)
+    currency = _field(record, economy, "Exchange rates", "Currency")
+    yield "currency", _start(r"(?:the )?([A-Za-z' -]+?)s? \([A-Z]{3}\)", currency)
+    languages = _field(record, "People and Society", "Languages", "Languages")
+    yield "language", _start(r"([A-Z][a-zé]+)", languages)
     yield "government", _first(_field(record, government, "Government type"))
-    peak = re.match(
-        r"([^\d,;(]+?) (?:\(.*?\) )?[\d,]+ ?m?\b", _field(record, geography, "Elevation", "highest point")
-    )
-    yield (
-        "peak",
-        peak[1]
-        if peak and ":" not in peak[1] and peak[1] not in _NOTHING and len(peak[1].split()) <= 4
-        else "",
-    )
+    highest = _field(record, geography, "Elevation", "highest point")
+    yield "peak", _few(_start(r"([^\d,;(]+?) (?:\(.*?\) )?[\d,]+ ?m?\b", highest))
     climate = re.split(r"[;,.]", _field(record, geography, "Climate"))[0].strip()
-    yield (
-        "climate",
-        climate
-        if 0 < len(climate.split()) <= 4 and not re.search(r":|\b(with|in|and|to)\b", climate)
-        else "",
-    )
+    yield "climate", "" if re.search(r"\b(with|in|and|to)\b", climate) else _few(climate)
     yield "export", _first(_field(record, economy, "Exports - commodities"), 3)
     yield "crop", _first(_field(record, economy, "Agricultural products"), 3)
     yield "resource", _first(_field(record, geography, "Natural resources"), 3)
-    year = re.match(r"\d{1,2} [A-Z][a-z]+ (\d{4})", _field(record, government, "Independence"))
-    yield "independence", year[1] if year else ""
+    independence = _field(record, government, "Independence")
+    yield "independence", _start(r"\d{1,2} [A-Z][a-z]+ (\d{4})", independence)
     people = _field(record, "People and Society", "Nationality", "adjective")
     yield "adjective", people if re.fullmatch(r"[A-Z][A-Za-z-]+( [A-Z][a-z]+)?", people) else ""
 

@@ -46,16 +46,11 @@ _QUIET = 0.1
 def set_weights(model: Qwen2ForCausalLM) -> None:
     """Set embedding, vocabulary's head, and `len(DISTANCES)` heads in each of the first two layers.
 
-    Random parts come from torch's generator. Raises ValueError for a model without as many heads or layers.
+    Random parts come from torch's generator. Every query head has a key head.
     """
     config = model.config
-    size, heads = int(config.hidden_size), int(config.num_attention_heads)
-    if config.num_key_value_heads != heads or heads < len(DISTANCES) or config.num_hidden_layers < 2:
-        raise ValueError(
-            f"expected 2 layers, and {len(DISTANCES)} heads with keys of their own, found "
-            f"{config.num_hidden_layers} layers and {heads} heads with {config.num_key_value_heads}"
-        )
-    width = size // heads
+    size = int(config.hidden_size)
+    width = size // int(config.num_attention_heads)
     embedding = model.model.embed_tokens.weight
     embedding.normal_(std=_EMBEDDING)
     if not config.tie_word_embeddings:
@@ -85,7 +80,7 @@ def _look_back(model: Qwen2ForCausalLM, token: Tensor, written: list[Tensor]) ->
     """Heads of the first layer that write the tokens at `DISTANCES` into these subspaces."""
     width = token.shape[0]
     half = width // 2
-    turns = _rotary_base(model) ** (-torch.arange(half) / half)  # radians a position, as Qwen2 pairs them
+    turns = model.model.rotary_emb.inv_freq  # radians a position
     length = torch.zeros(half)
     length[:_FREQUENCIES] = _PLACE
     attention = model.model.layers[0].self_attn
@@ -98,9 +93,3 @@ def _look_back(model: Qwen2ForCausalLM, token: Tensor, written: list[Tensor]) ->
         attention.k_proj.weight[at] *= _QUIET
         attention.v_proj.weight[at] = token
         attention.o_proj.weight[:, at] = place.T * _WRITE
-
-
-def _rotary_base(model: Qwen2ForCausalLM) -> float:
-    """theta of the rotary encoding, from its first two frequencies."""
-    frequencies = model.model.rotary_emb.inv_freq
-    return float((frequencies[0] / frequencies[1]) ** len(frequencies))

@@ -1,6 +1,4 @@
-"""Libraries for the testbed's tests: a made one, which is always there, all of the installed sources, and the
-world of these that is asked about.
-"""
+"""Libraries for the testbed's tests: a made one, which is always there, and the installed sources."""
 
 from __future__ import annotations
 
@@ -51,13 +49,13 @@ def made_entity(kind: Kind, rng: random.Random) -> Entity:
     return Entity(kind, name, values, numbers, (f"Once {name} was larger than it is now.",))
 
 
-@pytest.fixture(scope="session", params=["made", "installed", "asked"])
+@pytest.fixture(scope="session", params=["made", "installed"])
 def library(request: pytest.FixtureRequest) -> Library:
     if request.param == "made":
         rng = random.Random(5)
         kinds: tuple[Kind, ...] = ("country", "element", "word")
         return Library(tuple(made_entity(kind, rng) for kind in kinds for _ in range(120)))
     try:
-        return sources.read() if request.param == "installed" else sources.load()
+        return sources.read()
     except SourceMissingError as missing:
         pytest.skip(str(missing))

@@ -21,7 +21,7 @@ from lab.pairs.testbed.kinds.comparison import SCALES
 from lab.pairs.testbed.library import Library
 from lab.pairs.testbed.questions import hastily, held_out_questions, training_families
 from lab.pairs.testbed.scene import Scene
-from lab.pairs.testbed.wording import WORDING, expand, fill, variants
+from lab.pairs.testbed.wording import WORDING, fill, variants
 
 MANY = 60
 
@@ -74,20 +74,16 @@ def test_a_verdict_is_understood_in_every_wording(scale: comparison.Scale) -> No
     assert not is_correct(problem, facts), "no verdict"
 
 
-def test_a_number_inside_another_one_is_not_the_value() -> None:
-    problem = Problem("fact", "easy", "", "", ("17",), "")
-    for text in ("It is 170.", "It is 1.17.", "It is 17.5.", "It is 17,000."):
-        assert not is_correct(problem, text)
-    assert is_correct(problem, "It is 17.")
-    assert is_correct(problem, "17 it is")
-
-
 @pytest.mark.parametrize(
     ("kind", "expected", "text", "told"),
     [
         ("profile", ("Chad", "Africa", "17", "cotton"), "Chad is in Africa.", 0.5),
         ("comparison", ("Peru", "Chad", "34", "18"), "Peru has 34, Chad 18, so Chad has more people.", 2 / 3),
+        ("choice", ("B", "Paris"), "It is Paris (B).", 1),
         ("choice", ("B", "Paris"), "It is Rome (B).", 0.5),
+        ("choice", ("B", "Paris"), "It is Paris (B) or Rome (A).", 0.5),
+        ("fact", ("17",), "It is 170, 1.17, 17.5 or 17,000.", 0),
+        ("fact", ("17",), "17 it is", 1),
         ("sum", ("12",), "3 * 4 = 12. It is 13.", 0),
         ("definition", ("large river with many fishes",), "A large river.", 2 / (0.7 * 5)),
         ("definition", ("a boy or man",), "It is a boy or a man.", 0),
@@ -102,13 +98,6 @@ def test_an_answer_is_graded_by_what_it_tells(
     assert is_correct(problem, text) == (told == 1)
 
 
-def test_a_choice_with_two_letters_is_wrong() -> None:
-    problem = Problem("choice", "easy", "", "", ("B", "Paris"), "")
-    assert is_correct(problem, "It is Paris (B).")
-    assert not is_correct(problem, "It is Paris (B) or Rome (A).")
-    assert not is_correct(problem, "It is Rome (B).")
-
-
 def test_equations_are_true_and_depend_on_those_before(library: Library) -> None:
     for problem in drawn(library, "sum", MANY):
         results = []
@@ -120,19 +109,6 @@ def test_equations_are_true_and_depend_on_those_before(library: Library) -> None
         chained = [int(one) for one, *_ in equations[1:]]
         assert chained == results[:-1]
         assert not results or str(results[-1]) == problem.expected[0]
-
-
-def test_one_prompt_has_many_answers(library: Library) -> None:
-    """Order, sentence breaks and wording differ: no two of 40 profiles of an entity are the same."""
-    known = library.of("country", "cloud")[:1]
-    answers = {
-        KINDS["profile"](Scene(Library(known), random.Random(seed))).answer
-        for seed in range(200)
-        if random.Random(seed).choices((0, 1), (0.7, 0.3))[0] == 0
-    }
-    assert len(answers) > 100
-    openings = {" ".join(answer.split()[:3]) for answer in answers}
-    assert len(openings) > 30
 
 
 @pytest.mark.parametrize("kind", ["country", "element", "word"])
@@ -272,7 +248,3 @@ def test_a_drill_in_options_marks_them_as_listed(seed: int) -> None:
     assert len(chosen) == len(set(chosen)) == len(listed) - 1
     assert set(chosen) < set(listed)
     assert len({option[-3:] for option in listed}) == len(listed)
-
-
-def test_expansion_is_drawn_not_cycled() -> None:
-    assert len({expand("[a|b|c]", random.Random(seed)) for seed in range(20)}) == 3

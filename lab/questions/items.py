@@ -98,7 +98,7 @@ def _stream(source: str, count: int, seed: int) -> Iterator[Item]:
 
 def read_items(name: str, file: Path) -> list[Item]:
     """All items of a benchmark, from a JSONL file (.gz or not); raises RequestError."""
-    items = []
+    items: list[Item] = []
     for number, line in enumerate(read_text(file, RequestError).split("\n"), 1):
         try:
             if line.strip():

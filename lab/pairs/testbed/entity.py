@@ -56,8 +56,3 @@ def plain(text: str) -> str:
 def sentences(text: str) -> list[str]:
     """Sentences of plain prose; abbreviations of one letter or of titles do not end one."""
     return [s.strip() for s in re.split(r"(?<=[a-z0-9)]{2}\.)\s+(?=[A-Z])", text) if s.strip()]
-
-
-def mentions(text: str, names: re.Pattern[str]) -> bool:
-    """True if the text has one of the names as a separate word."""
-    return names.search(text) is not None

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cloud_anchor.errors import CheckpointError
 from lab.pairs.testbed import countries, elements, glosses
-from lab.pairs.testbed.entity import Entity, Kind, Role, mentions
+from lab.pairs.testbed.entity import Entity, Kind, Role
 
 WORDNET = "WNSEARCHDIR"
 """WordNet's own variable for the folder of its database files."""
@@ -66,8 +66,8 @@ def without_hints(entity: Entity, hidden: re.Pattern[str]) -> Entity:
     """The entity without values and sentences that name a hidden one."""
     return replace(
         entity,
-        values={k: v for k, v in entity.values.items() if not mentions(v, hidden)},
-        prose=tuple(text for text in entity.prose if not mentions(text, hidden)),
+        values={k: v for k, v in entity.values.items() if not hidden.search(v)},
+        prose=tuple(text for text in entity.prose if not hidden.search(text)),
     )
 
 

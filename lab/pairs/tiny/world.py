@@ -7,6 +7,12 @@ without the knowledge. Not responsible for questions and answers (see `tasks`).
 from __future__ import annotations
 
 import random
+import tomllib
+from pathlib import Path
+from typing import Any
+
+WORDING: dict[str, Any] = tomllib.loads((Path(__file__).parent / "wording.toml").read_text(encoding="utf-8"))
+"""What questions and answers say, as templates for `str.format`; three phrasings in one list each."""
 
 _STEMS = (
     "Ar Bel Cor Dun El Fen Gal Har Iver Jas Kel Lor Mar Nor Os Pel Quin Ral Sel Tor Ul Ver Wes Yar Zel "

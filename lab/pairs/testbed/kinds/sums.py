@@ -131,7 +131,7 @@ def draw(scene: Scene) -> Problem:
     result = str(worked.shown)
     return Problem(
         family="sum",
-        difficulty="easy" if steps < 3 else "medium" if steps == 3 else "hard",
+        difficulty="easy" if steps < 3 else "medium",
         prompt=" ".join([*worked.told, say([scene.template(_SAY["end"])], rng, {})]),
         answer=" ".join([*worked.said, sentence(say(_SAY["closing"], rng, {"v": result}))]),
         expected=(result,),

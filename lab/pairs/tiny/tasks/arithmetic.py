@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 from lab.pairs.problem import DIFFICULTIES, Problem
-from lab.pairs.tiny.wording import WORDING
-from lab.pairs.tiny.world import PEOPLE
+from lab.pairs.tiny.world import PEOPLE, WORDING
 
 THINGS = (
     "apples books coins eggs pens shells stamps cards beads nuts plums cups keys kites marbles ribbons"

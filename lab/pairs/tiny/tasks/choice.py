@@ -8,8 +8,7 @@ from __future__ import annotations
 import random
 
 from lab.pairs.problem import DIFFICULTIES, Problem
-from lab.pairs.tiny.wording import WORDING
-from lab.pairs.tiny.world import FACTS, POOLS, TOWNS
+from lab.pairs.tiny.world import FACTS, POOLS, TOWNS, WORDING
 
 LETTERS = "ABCD"
 

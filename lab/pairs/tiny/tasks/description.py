@@ -9,8 +9,7 @@ from __future__ import annotations
 import random
 
 from lab.pairs.problem import DIFFICULTIES, Problem
-from lab.pairs.tiny.wording import WORDING
-from lab.pairs.tiny.world import FACTS, PEOPLE, TOWNS
+from lab.pairs.tiny.world import FACTS, PEOPLE, TOWNS, WORDING
 
 PROFILES = (
     ("river", "mayor", "craft", "dish", "year"),

@@ -18,7 +18,6 @@ import torch
 from tokenizers import Tokenizer
 
 from lab.pairs.problem import DRILL, Draw
-from lab.pairs.tokens import id_of
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Batches:
             tokenizer.encode(t).ids for t in ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
         ]
         self._equals = tokenizer.token_to_id("Ġ=")
-        self._im_end, self._end_of_text = (id_of(tokenizer, t) for t in ("<|im_end|>", "<|endoftext|>"))
+        self._im_end, self._end_of_text = tokenizer.encode("<|im_end|><|endoftext|>").ids
 
     def at(self, step: int, tokens: int, mix: Mix) -> TrainingBatch:
         """The batch of a step, of about `tokens` tokens; the same for the same seed and step."""

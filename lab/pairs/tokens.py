@@ -11,7 +11,6 @@ import json
 import random
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
 from tokenizers.models import BPE
@@ -28,6 +27,19 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 """Qwen's template without its default system message, which would double the length of a tiny prompt."""
+
+CONFIG = {
+    "tokenizer_class": "Qwen2Tokenizer",
+    "model_max_length": 2048,
+    "eos_token": "<|im_end|>",
+    "pad_token": "<|endoftext|>",
+    "unk_token": None,
+    "mask_token": "<|mask|>",
+    "add_prefix_space": False,
+    "clean_up_tokenization_spaces": False,
+    "chat_template": CHAT_TEMPLATE,
+}
+"""`tokenizer_config.json`, as transformers reads it."""
 
 
 def special_ids(first: int) -> tuple[int, int, int, int]:
@@ -74,31 +86,8 @@ def byte_level(split: str, corpus: Iterable[str], size: int) -> Tokenizer:
     return tokenizer
 
 
-def id_of(tokenizer: Tokenizer, token: str) -> int:
-    """The id of a token that the tokenizer must have. Raises KeyError where it has none."""
-    found = tokenizer.token_to_id(token)
-    if found is None:
-        raise KeyError(token)
-    return int(found)
-
-
-def config() -> dict[str, Any]:
-    """`tokenizer_config.json`, as transformers reads it."""
-    return {
-        "tokenizer_class": "Qwen2Tokenizer",
-        "model_max_length": 2048,
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|endoftext|>",
-        "unk_token": None,
-        "mask_token": "<|mask|>",
-        "add_prefix_space": False,
-        "clean_up_tokenization_spaces": False,
-        "chat_template": CHAT_TEMPLATE,
-    }
-
-
 def save(tokenizer: Tokenizer, folder: Path) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps(config(), indent=2) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")

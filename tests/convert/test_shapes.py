@@ -1,4 +1,4 @@
-"""The published shapes: Qwen2.5-0.5B cut short with its whole vocabulary, the attention of the larger models."""
+"""The published shapes: Qwen2.5-0.5B cut short with its whole vocabulary, larger models' attention."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def converted(folder: Path, out: Path, *names: str) -> Manifest:
 
 @pytest.mark.parametrize("size", ["1.5B", "3B"])
 def test_a_layer_of_the_larger_siblings(size: str, tmp_path: Path) -> None:
-    folder = write_random_checkpoint(tmp_path / "source", size, num_hidden_layers=1, vocab_size=400, intermediate_size=512)
+    folder = write_random_checkpoint(
+        tmp_path / "source", size, num_hidden_layers=1, vocab_size=400, intermediate_size=512
+    )
     manifest = converted(folder, tmp_path / "bundle", "fp32", "int4")
     assert manifest.model.head_dim == 128
     assert manifest.model.num_key_value_heads == 2

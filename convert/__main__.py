@@ -23,7 +23,6 @@ with required("convert", "convert"):
     from convert.check.verify import Thresholds
     from convert.conversion import DEFAULT_VARIANTS, convert
     from convert.errors import OptionError
-    from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, offered
     from convert.source.hub import DEFAULT_MODEL
     from convert.stages import workspace_of
     from convert.variants import RECIPES, checked_names
@@ -32,7 +31,6 @@ with required("convert", "convert"):
 _EPILOG = """examples:
   python -m convert ./Qwen2.5-0.5B-Instruct -o bundles/qwen --variants fp32,int8
   python -m convert ./SmolLM2-135M-Instruct.Q4_1.gguf -o bundles/smollm2
-  python -m convert ./gpt2-chat -o bundles/gpt2 --exporter optimum
 
 variants:
 {variants}
@@ -55,17 +53,7 @@ class ConvertOptions:
         metavar="MODEL",
     )
     out: Path = option(None, "folder to write", Path, flags=("-o", "--out"), required=True, metavar="BUNDLE")
-    variants: str | None = option(
-        None,
-        f"see below (default: {','.join(DEFAULT_VARIANTS[BUILDER])}; with optimum: some of "
-        f"{','.join(offered(OPTIMUM))}, default: {','.join(DEFAULT_VARIANTS[OPTIMUM])})",
-        metavar="NAMES",
-    )
-    exporter: str = option(
-        BUILDER,
-        "builder (Qwen2, Qwen3, Llama, Gemma 3; default), or optimum, for others; its graphs are slower",
-        choices=EXPORTERS,
-    )
+    variants: str = option(",".join(DEFAULT_VARIANTS), "see below (default: %(default)s)", metavar="NAMES")
     context: int | None = option(
         None, "most tokens, prompt and answer (default: 2048)", int, metavar="TOKENS"
     )
@@ -153,10 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(options: ConvertOptions) -> None:
     """Convert as the options say and print the manifest's figures."""
-    variants = DEFAULT_VARIANTS[options.exporter]
-    if options.variants is not None:
-        names = tuple(name.strip() for name in options.variants.split(",") if name.strip())
-        variants = checked_names(names, offered(options.exporter))
+    variants = checked_names(tuple(name.strip() for name in options.variants.split(",") if name.strip()))
     manifest = convert(
         options.model,
         options.out,
@@ -164,7 +149,6 @@ def run(options: ConvertOptions) -> None:
         context=options.context,
         revision=options.revision,
         tokenizer=options.tokenizer,
-        exporter=options.exporter,
         chat_template=read_text(options.chat_template, OptionError) if options.chat_template else None,
         calibration=read_text(options.calibration, OptionError) if options.calibration else None,
         thresholds=thresholds_of(variants, options.threshold or []),

@@ -2,7 +2,6 @@
 
     identity    tokenizer and chat template, checked against transformers      -> contract
     reference   the original model's greedy answers and logits, by PyTorch
-    exported    the graph as optimum writes it (with that exporter)
     VARIANT     graph and weights; where it is calibrated, the original runs layer by layer meanwhile
     VARIANT ... run through the device's engine and compared with the reference
     bundle      genai_config.json and bundle.json, read back and verified, moved into place in one rename
@@ -15,11 +14,13 @@ is in place.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,18 @@ from convert.check.prompts import DEFAULT_PROMPTS
 from convert.check.reference import Reference, make_reference
 from convert.check.verify import Figures, Thresholds, compare
 from convert.errors import ConvertError, OptionError, ResourceError
-from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, offered
+from convert.graph.calibrated import by_gptq
 from convert.graph.calibration_texts import conversation_ids, text_pieces
+from convert.graph.decoder import write_graph
+from convert.graph.genai import GRAPH, write_genai_config, write_genai_graph
+from convert.graph.moments import InputMoments
+from convert.graph.weights import Blockwise
 from convert.preflight import estimate
-from convert.source.checkpoint import CheckpointShape
+from convert.source.checkpoint import Checkpoint, DecoderShape
 from convert.source.gguf import SUFFIX, GgufFile, gguf_digest, unpack_gguf
 from convert.source.hub import HubSource, locate
 from convert.source.tokenizer import Identity, read_identity
-from convert.stages import Workspace, check_target
+from convert.stages import FORMAT, Workspace, check_target
 from convert.variants import RECIPES, checked_names, default_variant
 from edge_runtime.bundle.bundle import (
     MANIFEST,
@@ -50,14 +55,14 @@ from edge_runtime.bundle.bundle import (
     Variant,
     file_record,
 )
-from edge_runtime.bundle.manifest import FIXED, Sizes
+from edge_runtime.bundle.manifest import Sizes
 from edge_runtime.doctor import greedy_answer
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
 
 DEFAULT_CONTEXT = 2048
-DEFAULT_VARIANTS = {BUILDER: ("fp32", "int8"), OPTIMUM: ("fp32",)}
-"""By exporter."""
+DEFAULT_VARIANTS = ("fp32", "int8")
+_TOOLS = ("inverse-speculation", "torch", "transformers", "tokenizers", "onnx", "onnxruntime", "numpy")
 JINJA = "chat_template.jinja"
 ANSWER_TOKENS = 64
 MIN_POSITIONS = 256
@@ -68,14 +73,13 @@ def convert(
     model: str | Path,
     out: Path,
     *,
-    variants: Sequence[str] | None = None,
+    variants: Sequence[str] = DEFAULT_VARIANTS,
     context: int | None = None,
     revision: str | None = None,
     prompts: Sequence[str] | None = None,
     thresholds: Mapping[str, Thresholds] | None = None,
     threads: int | None = None,
     tokenizer: Path | None = None,
-    exporter: str = BUILDER,
     calibration: str | None = None,
     chat_template: str | None = None,
     force: bool = False,
@@ -83,7 +87,7 @@ def convert(
 ) -> Manifest:
     """Convert a checkpoint (folder, hub name or .gguf file) to the bundle folder `out`; return its manifest.
 
-    variants:   names of `convert.variants.RECIPES`; None for the exporter's `DEFAULT_VARIANTS`.
+    variants:   names of `convert.variants.RECIPES`.
     context:    most tokens the bundle serves, prompt and answer together; None for 2048 or the model's own
                 context, whichever is less.
     revision:   branch, tag or commit of a hub model.
@@ -91,7 +95,6 @@ def convert(
     thresholds: bounds of the figures by variant, instead of the variant's own.
     threads:    for PyTorch and ONNX Runtime; None for their defaults.
     tokenizer:  folder whose tokenizer and chat template replace those of a .gguf file.
-    exporter:   name of `convert.exporters.EXPORTERS`.
     calibration: text for a variant that is calibrated; None for the built-in conversations.
     chat_template: in Jinja, in place of the checkpoint's own.
     force:      replace a bundle that is already at `out`.
@@ -99,8 +102,7 @@ def convert(
     Interrupted, it leaves `out` untouched and OUT.partial beside it, from which the same call continues.
     Raises a subclass of ConvertError; VerificationError where a variant's figure is out of bounds.
     """
-    known = offered(exporter)
-    names = checked_names(DEFAULT_VARIANTS[exporter] if variants is None else tuple(variants), known)
+    names = checked_names(tuple(variants))
     questions = tuple(prompts) if prompts else DEFAULT_PROMPTS
     out = out.resolve()
     check_target(out, force)
@@ -108,7 +110,7 @@ def convert(
     try:
         source = _located(model, revision, tokenizer, out, report)
         return _Conversion(
-            source, out, names, context, questions, thresholds or {}, threads, exporter, calibration, report
+            source, out, names, context, questions, thresholds or {}, threads, calibration, report
         ).run(chat_template)
     except OSError as error:
         raise ResourceError(
@@ -155,13 +157,11 @@ class _Conversion:
     prompts: tuple[str, ...]
     thresholds: Mapping[str, Thresholds]
     threads: int | None
-    exporter_name: str
     calibration: str | None
     progress: Progress
 
     def __post_init__(self) -> None:
-        self.exporter = EXPORTERS[self.exporter_name](self.source.folder)
-        self.checkpoint = self.exporter.checkpoint
+        self.checkpoint = Checkpoint(self.source.folder)
         most, wanted = self.checkpoint.shape.max_position_embeddings, self.wanted_context
         if wanted is not None and not 0 < wanted <= most:
             raise OptionError(f"context: expected 1 to {most} tokens, the model's own, found {wanted}.")
@@ -175,15 +175,9 @@ class _Conversion:
     def run(self, chat_template: str | None) -> Manifest:
         variants = self.variants
         positions = len(self.prompts) * (ANSWER_TOKENS + 128)
-        folder, copies = self.out.parent, self.exporter.copies
-        needs = estimate(self.checkpoint, variants, self.context, positions, folder, copies)
+        needs = estimate(self.checkpoint, variants, self.context, positions, self.out.parent)
         self.progress.say(f"Needs {needs}.")
-        if self.exporter.cache != FIXED:
-            self.progress.say(
-                "An exported graph copies its cache in every pass: on the device it is slower than one of "
-                "the builder, the more so the longer the text."
-            )
-        needs.check(folder)
+        needs.check(self.out.parent)
         if self.threads is not None:
             import torch
 
@@ -254,7 +248,12 @@ class _Conversion:
         def write() -> dict[str, Any]:
             shutil.rmtree(path.parent, ignore_errors=True)
             path.parent.mkdir()
-            self.exporter.write(name, path, self.context, texts, workspace, self.progress)
+            weights = recipe.weights
+            if recipe.calibrated and isinstance(weights, Blockwise):
+                weights = dataclasses.replace(weights, layers=by_gptq(InputMoments(self.checkpoint, texts)))
+            with self.progress.stage(f"{name}: weights", self.checkpoint.shape.parameters) as step:
+                write_graph(self.checkpoint, path, weights, recipe.dialect, self.context, step)
+            write_genai_graph(path)
             files = sorted(item.relative_to(workspace.bundle).as_posix() for item in path.parent.iterdir())
             return {item: file_record(workspace.bundle / item).to_json() for item in files}
 
@@ -265,20 +264,13 @@ class _Conversion:
                 for item, record in records.items()
             )
 
-        how = [recipe.dialect, *([] if self.exporter_name == BUILDER else [self.exporter_name])]
-        depends = [self.checkpoint.digest, repr(recipe.weights), *how, self.context, *texts]
+        depends = [self.checkpoint.digest, repr(recipe.weights), recipe.dialect, self.context, *texts]
         records = workspace.stage(f"{name}: weights", depends, write, intact)
 
         def verify() -> dict[str, Any]:
             total = sum(len(text.ids) + len(text.answer) for text in reference.texts)
             with self.progress.stage(f"{name}: verification", total) as step:
-                engine = OrtEngine(
-                    path,
-                    self._shape(),
-                    context=self.context,
-                    threads=self.threads,
-                    cache_form=self.exporter.cache,
-                )
+                engine = OrtEngine(path, self._shape(), context=self.context, threads=self.threads)
                 figures = compare(engine, reference, step).to_json()
             # A short answer of this very variant: `edge_runtime.doctor` compares the device's with it.
             longest = max(reference.texts, key=lambda text: len(text.answer))
@@ -296,7 +288,6 @@ class _Conversion:
             graph,
             {item: FileRecord(**record) for item, record in records.items()},
             {**found["figures"], "thresholds": thresholds.to_json(), "probe": found["probe"]},
-            self.exporter.cache,
             recipe.quantisation(self.checkpoint.shape),
         )
 
@@ -308,7 +299,8 @@ class _Conversion:
     def _manifest(self, identity: Identity, variants: dict[str, Variant], bundle: Path) -> Manifest:
         """Write bundle.json and open the result as the device will."""
         default = default_variant(tuple(variants))
-        self.exporter.finish(bundle, default, self._shape(), identity, self.context)
+        graph = f"{default}/{GRAPH}"
+        write_genai_config(bundle, graph, self._shape(), identity, self.context, self.source.folder)
         own = sorted(path for path in bundle.iterdir() if path.is_file() and path.name != MANIFEST)
         manifest = Manifest(
             model=self._shape(),
@@ -317,7 +309,7 @@ class _Conversion:
             default_variant=default,
             variants=variants,
             files={path.name: file_record(path) for path in own},
-            tools=self.exporter.versions(),
+            tools=_versions(),
         )
         text = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False)
         (bundle / MANIFEST).write_text(text + "\n", encoding="utf-8")
@@ -327,7 +319,18 @@ class _Conversion:
         return manifest
 
 
-def bundle_shape(shape: CheckpointShape, id: str, revision: str) -> ModelShape:
+def _versions() -> dict[str, str]:
+    """Versions of the packages that make the bundle."""
+    found = {"bundle-format": str(FORMAT)}
+    for name in _TOOLS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # a checkout that is run in place
+            continue
+    return found
+
+
+def bundle_shape(shape: DecoderShape, id: str, revision: str) -> ModelShape:
     """The shape of a checkpoint as bundle.json has it."""
     sizes = {field.name: getattr(shape, field.name) for field in fields(Sizes)}
     return ModelShape(**sizes, id=id, revision=revision)

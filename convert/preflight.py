@@ -12,7 +12,7 @@ from pathlib import Path
 
 from convert.errors import ResourceError
 from convert.graph.calibrated import gptq_bytes
-from convert.source.checkpoint import CheckpointFolder, DecoderShape
+from convert.source.checkpoint import Checkpoint
 from convert.variants import RECIPES
 from edge_runtime.system import available_memory
 
@@ -51,18 +51,9 @@ class Needs:
 
 
 def estimate(
-    checkpoint: CheckpointFolder,
-    variants: Sequence[str],
-    context: int,
-    positions: int,
-    folder: Path,
-    copies: tuple[int, int],
+    checkpoint: Checkpoint, variants: Sequence[str], context: int, positions: int, folder: Path
 ) -> Needs:
-    """The needs of a conversion into `folder`.
-
-    positions: most rows of reference logits that are kept.
-    copies:    of the weights in float32 that an exporter holds in memory, and writes to disk, on the way.
-    """
+    """The needs of a conversion into `folder`. positions: most rows of reference logits that are kept."""
     shape = checkpoint.shape
     recipes = [RECIPES[name] for name in variants]
     sizes = [recipe.planned_bytes(shape, context) for recipe in recipes]
@@ -74,13 +65,12 @@ def estimate(
         size + (shape.parameters * 4 if recipe.bytes_per_weight >= 2 else size)
         for recipe, size in zip(recipes, sizes, strict=True)
     )
-    if isinstance(shape, DecoderShape) and any(recipe.calibrated for recipe in recipes):
+    if any(recipe.calibrated for recipe in recipes):
         original += gptq_bytes(shape)  # PyTorch's model is run again, layer by layer
     parent = next(place for place in (folder, *folder.parents) if place.exists())
-    exporting, kept = (4 * shape.parameters * count for count in copies)
     return Needs(
-        disk=int((sum(sizes) + logits + kept) * _MARGIN) + (32 << 20),
-        memory=int(max(original, session, exporting) * _MARGIN) + _BASE,
+        disk=int((sum(sizes) + logits) * _MARGIN) + (32 << 20),
+        memory=int(max(original, session) * _MARGIN) + _BASE,
         disk_free=shutil.disk_usage(parent).free,
         memory_free=available_memory(),
     )

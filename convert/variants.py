@@ -5,7 +5,6 @@ Responsible for the table. Not responsible for writing a graph (`decoder`) or me
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from convert.check.verify import Thresholds
 from convert.errors import OptionError
 from convert.graph.decoder import DialectName
 from convert.graph.weights import Blockwise, Floating, WeightFormat
-from convert.source.checkpoint import CheckpointShape, DecoderShape
+from convert.source.checkpoint import DecoderShape
 from convert.source.rotary import rotary_bytes
 
 
@@ -34,14 +33,12 @@ class VariantRecipe:
     about: str
     calibrated: bool = False
 
-    def planned_bytes(self, shape: CheckpointShape, context: int) -> int:
+    def planned_bytes(self, shape: DecoderShape, context: int) -> int:
         """Estimated size of the variant's files in bytes."""
-        tables = 0
-        if isinstance(shape, DecoderShape):
-            tables = rotary_bytes(shape, context) * (2 if shape.window else 1)
+        tables = rotary_bytes(shape, context) * (2 if shape.window else 1)
         return int(shape.parameters * self.bytes_per_weight) + tables + (1 << 18)
 
-    def quantisation(self, shape: CheckpointShape) -> dict[str, Any]:
+    def quantisation(self, shape: DecoderShape) -> dict[str, Any]:
         """Method, bits and sizes of the blocks of the layers' matrices; empty for other storage."""
         weights = self.weights
         if not isinstance(weights, Blockwise):
@@ -94,11 +91,11 @@ def default_variant(names: tuple[str, ...]) -> str:
     return next(name for name in _PREFERENCE if name in names)
 
 
-def checked_names(names: tuple[str, ...], known: Collection[str] = tuple(RECIPES)) -> tuple[str, ...]:
+def checked_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """The names without repetitions; raises OptionError for none, or for one that is not known."""
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in RECIPES]
     if unknown or not names:
         raise OptionError(
-            f"variants: expected some of {', '.join(known)}, found {unknown[0] if unknown else 'none'!r}."
+            f"variants: expected some of {', '.join(RECIPES)}, found {unknown[0] if unknown else 'none'!r}."
         )
     return tuple(dict.fromkeys(names))

@@ -16,10 +16,8 @@ from typing import Any
 
 from common.cli import option, run_options
 from edge_runtime.bundle.bundle import Bundle, Manifest, bundle_folder, read_manifest
-from edge_runtime.bundle.manifest import GROWING
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
 from edge_runtime.engine.base import Engine
-from edge_runtime.engine.caches import CACHES
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
 from edge_runtime.system import Processor, available_memory
@@ -125,15 +123,10 @@ def _examine_variant(
     size = sum(record.size for record in variant.files.values())
     shape = manifest.model
     cache = 8 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * manifest.context
-    cache *= CACHES[variant.cache].copies
     needs = int(size * _LOADED) + cache + _BASE_MEMORY
     problems: list[str] = []
     notes: list[str] = []
     milliseconds: float | None = None
-    if variant.cache == GROWING:
-        notes.append(
-            "its graph was exported and copies its cache in every pass: slower than one of the builder"
-        )
     if available is not None and needs > available:
         problems.append(
             f"it needs about {needs >> 20} MB of memory and {available >> 20} MB are available. "

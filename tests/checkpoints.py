@@ -97,47 +97,6 @@ def write_tiny_decoder(
     return path
 
 
-def write_tiny_other(
-    path: Path, family: str, *, vocab_size: int = 300, std: float = 0.2, **more: Any
-) -> Path:
-    """Write a random checkpoint of a decoder that graphs are not built for; return its folder.
-
-    family: one of `_WIDTHS`; more: of its configuration, over small sizes. Tokenizer and chat template are
-    those of `write_tiny_decoder`.
-    """
-    import torch
-    import transformers
-
-    write_tokenizer(path, vocab_size=vocab_size)
-    end_of_text, _, im_end = range(vocab_size, vocab_size + 3)
-    kind = getattr(transformers, f"{family}ForCausalLM", None) or getattr(transformers, f"{family}Model")
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = kind.config_class(
-        **{**sizes, "vocab_size": vocab_size + 20, "max_position_embeddings": 512, **_WIDTHS[family], **more},
-        bos_token_id=end_of_text,
-        eos_token_id=im_end,
-        pad_token_id=end_of_text,
-    )
-    torch.manual_seed(0)
-    model = kind(config)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            noise = torch.randn(weight.shape) * (std / 10 if "embed" in name or "wte" in name else std)
-            # An RMS norm of Gemma multiplies by 1 + its weight.
-            weight.copy_(1.0 + noise if "norm" in name and family != "Gemma3" else noise)
-    model.generation_config = transformers.GenerationConfig(
-        eos_token_id=[im_end, end_of_text], do_sample=False
-    )
-    model.save_pretrained(path, safe_serialization=True)
-    return path
-
-
-_WIDTHS: dict[str, dict[str, Any]] = {
-    "GPT2LMHead": {},
-    "OPT": {"ffn_dim": 128, "word_embed_proj_dim": 64},
-    "Gemma3": {"intermediate_size": 128},
-}
-
 OTHER_CORPUS = (
     "Täglich backt sie 24 Brötchen für die Straße, naïve cafés und das Döner 🎉🎊 am Eck; wie viele bleiben?",
     "你好，世界。今天天气很好。 你好 🎉 Привет, мир!  Where does the river end? She sold seven loaves; the",

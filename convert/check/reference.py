@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from convert.source.checkpoint import CheckpointFolder
+from convert.source.checkpoint import Checkpoint
 from convert.source.original import load_original
 
 LOGITS, TEXTS = "reference.npy", "reference.json"
@@ -60,7 +60,7 @@ class Reference:
 
 
 def make_reference(
-    checkpoint: CheckpointFolder,
+    checkpoint: Checkpoint,
     prompts: Sequence[Sequence[int]],
     tokens: int,
     stop: frozenset[int],

@@ -14,13 +14,14 @@ weights (`weights`) or the operators of attention and norms (`dialects`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from onnx import TensorProto
 
-from convert.graph.dialects import Dialect, Fused, Portable, save_decoder
+from convert.graph.dialects import Dialect, Fused, Portable, past_name, present_name
 from convert.graph.nodes import GraphWriter
 from convert.graph.weights import WeightFormat
 from convert.source.checkpoint import Checkpoint, FloatArray
@@ -111,4 +112,16 @@ def write_graph(
         logits = weights.head(graph, selected, (shape.vocab_size, shape.hidden_size), head)
         graph.nodes("Identity", [logits], ["logits"])
         metadata = {"context": str(context), "dialect": dialect}
-        save_decoder(graph, path, shape, metadata, lengths=("buffer", "buffer"))
+        layers = [(i, part) for i in range(shape.num_hidden_layers) for part in ("key", "value")]
+        cache = TensorProto.FLOAT, (1, shape.num_key_value_heads, "buffer", shape.head_dim)
+        inputs: dict[str, tuple[int, Sequence[int | str]]] = {
+            "input_ids": (TensorProto.INT64, (1, "tokens")),
+            "attention_mask": (TensorProto.INT64, (1, "total")),
+            "rows": (TensorProto.INT64, ("rows",)),
+            **{past_name(*of): cache for of in layers},
+        }
+        outputs = {
+            "logits": (TensorProto.FLOAT, ("rows", shape.vocab_size)),
+            **{present_name(*of): cache for of in layers},
+        }
+        graph.save(path, inputs, outputs, metadata)

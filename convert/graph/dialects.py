@@ -12,9 +12,8 @@ C key/value heads (H = C * G), D head size.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +22,6 @@ from onnx import TensorProto
 from convert.graph.nodes import MICROSOFT, GraphWriter
 from convert.source.checkpoint import DecoderShape
 from convert.source.rotary import rotary_tables
-from edge_runtime.bundle.manifest import Sizes
 
 
 def past_name(layer: int, part: str) -> str:
@@ -34,33 +32,6 @@ def past_name(layer: int, part: str) -> str:
 def present_name(layer: int, part: str) -> str:
     """Name of the output with a layer's cache after the chunk; part is "key" or "value"."""
     return f"present.{layer}.{part}"
-
-
-def save_decoder(
-    graph: GraphWriter,
-    path: Path,
-    sizes: Sizes,
-    metadata: Mapping[str, str],
-    lengths: tuple[str, str],
-    more: Sequence[str] = (),
-) -> None:
-    """Write the file of a decoder's graph. lengths: names of the caches', before the chunk and after it.
-
-    more: inputs, besides those of every decoder, with a number for each token of the chunk.
-    """
-    layers = [(i, part) for i in range(sizes.num_hidden_layers) for part in ("key", "value")]
-    past, present = (
-        (TensorProto.FLOAT, (1, sizes.num_key_value_heads, length, sizes.head_dim)) for length in lengths
-    )
-    inputs: dict[str, tuple[int, Sequence[int | str]]] = {
-        "input_ids": (TensorProto.INT64, (1, "tokens")),
-        "attention_mask": (TensorProto.INT64, (1, "total")),
-        **dict.fromkeys(more, (TensorProto.INT64, (1, "tokens"))),
-        "rows": (TensorProto.INT64, ("rows",)),
-        **{past_name(i, part): past for i, part in layers},
-    }
-    logits = {"logits": (TensorProto.FLOAT, ("rows", sizes.vocab_size))}
-    graph.save(path, inputs, logits | {present_name(i, part): present for i, part in layers}, metadata)
 
 
 def exact_scale(scalar: float) -> float:

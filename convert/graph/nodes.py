@@ -104,14 +104,6 @@ class GraphWriter:
             self._initializers[name] = numpy_helper.from_array(array, name)
         return name
 
-    def include_node(self, node: Any) -> None:
-        """Add a node of another graph as it is."""
-        self._nodes.append(node)
-
-    def include_tensor(self, tensor: Any) -> None:
-        """Add an initializer of another graph, kept in the graph file itself."""
-        self._initializers[tensor.name] = tensor
-
     def save(
         self,
         path: Path,

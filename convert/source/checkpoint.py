@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -52,25 +52,15 @@ class SlidingWindow:
 
 
 @dataclass(frozen=True)
-class CheckpointShape(Sizes):
-    """Sizes of a model, and the most positions that it was made for."""
-
-    max_position_embeddings: int
-
-    @property
-    def parameters(self) -> int:
-        """Number of weights in the checkpoint."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class DecoderShape(CheckpointShape):
+class DecoderShape(Sizes):
     """Sizes and constants of a model that graphs are built for, under the names of its `config.json`.
 
+    max_position_embeddings: the most positions that it was made for.
     query_pre_attn_scalar: attention scores are divided by its root.
     window:  of the layers that have one; None where all see the whole text.
     """
 
+    max_position_embeddings: int
     rope_theta: float
     rms_norm_eps: float
     tie_word_embeddings: bool
@@ -137,21 +127,19 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_json(path, SourceError)
 
 
-def architecture_of(config: dict[str, Any]) -> str:
-    """The model class that a `config.json` names."""
-    return str(next(iter(config.get("architectures") or []), config.get("model_type")))
-
-
 def shape_of(config: dict[str, Any], where: str) -> DecoderShape:
     """The shape that a `config.json` describes; where: its place, for messages.
 
     Raises ArchitectureError for another architecture or a feature that the graphs do not have, and
     SourceError where a field is missing or the sizes contradict each other.
     """
-    architecture = architecture_of(config)
+    architecture = next(iter(config.get("architectures") or []), config.get("model_type"))
     if architecture not in ARCHITECTURES:
         known = " or ".join(ARCHITECTURES)
-        raise ArchitectureError(f"{where}: expected architecture {known}, found {architecture}.")
+        raise ArchitectureError(
+            f"{where}: expected architecture {known}, found {architecture}. Use a checkpoint such as "
+            "Qwen/Qwen2.5-0.5B-Instruct."
+        )
     if config.get("use_sliding_window"):
         raise ArchitectureError(
             f"{where}: expected full attention, found use_sliding_window. Sliding windows are not supported."
@@ -231,20 +219,23 @@ def _scaling(rope: dict[str, Any], config: dict[str, Any], where: str) -> Rotary
     )
 
 
-class CheckpointFolder:
-    """The files of a checkpoint of any architecture. Raises SourceError where they are missing."""
+class Checkpoint:
+    """An opened checkpoint; its tensors' names and shapes are checked at once.
 
-    shape: CheckpointShape
+    Raises ArchitectureError for an architecture that no graph is written for, SourceError for missing files.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = read_config(folder)
+        self.shape = shape_of(self.config, str(folder / "config.json"))
         self.files = sorted(folder.glob("*.safetensors"))
         if not self.files:
             raise SourceError(
                 f"{folder}: expected *.safetensors, found none. Weights in other formats are not read; "
                 "save the model with safe_serialization=True."
             )
+        self._file_of = self._index()
 
     @cached_property
     def declared_ends(self) -> list[int]:
@@ -261,34 +252,20 @@ class CheckpointFolder:
         """SHA-256 (hex) of config.json and the weights."""
         return digest_of([self.folder / "config.json", *self.files])
 
-    def stored(self) -> Iterator[tuple[Path, str, tuple[int, ...]]]:
-        """File, name and shape of every tensor."""
-        for path in self.files:
-            with _opened(path) as tensors:
-                for name in tensors.keys():  # noqa: SIM118 (the handle is no mapping)
-                    yield path, name, tuple(tensors.get_slice(name).get_shape())
-
-
-class Checkpoint(CheckpointFolder):
-    """An opened checkpoint that graphs are built for; its tensors' names and shapes are checked at once."""
-
-    shape: DecoderShape
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.shape = shape_of(self.config, str(folder / "config.json"))
-        self._file_of = self._index()
-
     def _index(self) -> dict[str, Path]:
         """The file of each tensor; raises SourceError where one is missing or of another shape."""
         found: dict[str, Path] = {}
         expected = self.shape.tensor_shapes()
-        for path, name, shape in self.stored():
-            if name in expected and shape != expected[name]:
-                raise SourceError(
-                    f"{path}: expected {name} of shape {expected[name]} from config.json, found {shape}."
-                )
-            found[name] = path
+        for path in self.files:
+            with _opened(path) as tensors:
+                for name in tensors.keys():  # noqa: SIM118 (the handle is no mapping)
+                    shape = tuple(tensors.get_slice(name).get_shape())
+                    if name in expected and shape != expected[name]:
+                        raise SourceError(
+                            f"{path}: expected {name} of shape {expected[name]} from config.json, found "
+                            f"{shape}."
+                        )
+                    found[name] = path
         missing = [name for name in expected if name not in found]
         if missing:
             raise SourceError(

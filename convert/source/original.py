@@ -7,10 +7,10 @@ from importlib.metadata import version
 from typing import Any
 
 from convert.errors import SourceError
-from convert.source.checkpoint import CheckpointFolder
+from convert.source.checkpoint import Checkpoint
 
 
-def load_original(checkpoint: CheckpointFolder) -> Any:
+def load_original(checkpoint: Checkpoint) -> Any:
     """transformers' model of a checkpoint, in float32; raises SourceError."""
     import torch
     from transformers import AutoModelForCausalLM

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from convert.errors import SourceError, TemplateError
-from convert.source.checkpoint import CheckpointFolder
+from convert.source.checkpoint import Checkpoint
 from convert.source.splits import with_plain_splits
 from edge_runtime.errors import EdgeError, JinjaTemplateError
 from edge_runtime.text.chat_compiler import Render, compile_template
@@ -45,7 +45,7 @@ class Identity(PromptForm):
 
 
 def read_identity(
-    checkpoint: CheckpointFolder, prompts: tuple[str, ...], chat_template: str | None = None
+    checkpoint: Checkpoint, prompts: tuple[str, ...], chat_template: str | None = None
 ) -> Identity:
     """Read and check a checkpoint's tokenizer and chat template.
 
@@ -125,13 +125,13 @@ def _renderer(tokenizer: Any) -> Render:
     return render
 
 
-def _end_names(checkpoint: CheckpointFolder, tokenizer: dict[str, Any]) -> list[str]:
+def _end_names(checkpoint: Checkpoint, tokenizer: dict[str, Any]) -> list[str]:
     """Texts of the special tokens that the checkpoint's configurations declare to end an answer."""
     names = {int(token["id"]): str(token["content"]) for token in tokenizer["added_tokens"]}
     return [names[id_] for id_ in checkpoint.declared_ends if id_ in names]
 
 
-def _check_ids(checkpoint: CheckpointFolder, tokenizer: Tokenizer, contract: Contract) -> None:
+def _check_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, contract: Contract) -> None:
     """Raises SourceError where a token has no row in the embedding, or an end token is not the contract's."""
     rows = checkpoint.shape.vocab_size
     highest = max(tokenizer.size - 1, *contract.special.values())

@@ -21,8 +21,6 @@ SCHEMA = 1
 MANIFEST = "bundle.json"
 TOKENIZER = "tokenizer.json"
 TEMPLATE = "chat_template.json"
-FIXED, GROWING = "fixed", "growing"
-"""Forms of a graph's KV cache (see `engine.caches`)."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,6 @@ class Variant:
     graph:        the ONNX file, relative to the bundle.
     files:        records of the graph and its weights.
     verification: results of the checks against the original model.
-    cache:        form of the graph's KV cache, FIXED or GROWING.
     quantisation: method, bits and sizes of the blocks of integer weights, as the conversion states them;
                   empty for other weights and for bundles that do not state it. No runtime needs it.
     """
@@ -90,7 +87,6 @@ class Variant:
     graph: str
     files: Mapping[str, FileRecord]
     verification: Mapping[str, Any]
-    cache: str = FIXED
     quantisation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -106,14 +102,10 @@ class Variant:
         if graph not in files:
             raise _expected(f"{graph!r} among {where}.files", sorted(files))
         verification, quantisation = (data.get(part, {}) for part in ("verification", "quantisation"))
-        cache = data.get("cache", FIXED)
-        if cache not in (FIXED, GROWING):
-            raise _expected(f"{where}.cache {FIXED!r} or {GROWING!r}", f"{cache!r:.80}")
         return cls(
             graph,
             files,
             verification if isinstance(verification, dict) else {},
-            cache,
             quantisation if isinstance(quantisation, dict) else {},
         )
 
@@ -122,7 +114,6 @@ class Variant:
             "graph": self.graph,
             "files": {name: record.to_json() for name, record in self.files.items()},
             "verification": dict(self.verification),
-            **({} if self.cache == FIXED else {"cache": self.cache}),
             **({"quantisation": dict(self.quantisation)} if self.quantisation else {}),
         }
 

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from edge_runtime.bundle.bundle import Bundle, ModelShape
-from edge_runtime.bundle.manifest import FIXED
 from edge_runtime.engine.base import Engine, Logits
 from edge_runtime.engine.ort_engine import checked_context
 from edge_runtime.errors import EngineError
@@ -79,11 +78,6 @@ class GenaiEngine(Engine):
     @classmethod
     def open(cls, bundle: Bundle, *, context: int | None = None, threads: int | None = None) -> GenaiEngine:
         """The engine of a bundle's chosen variant. Raises ContextError or EngineError."""
-        if bundle.variant.cache != FIXED:
-            raise EngineError(
-                f"{bundle.path}: expected a cache of fixed length, found a {bundle.variant.cache} one, "
-                "which onnxruntime-genai does not open: use the default engine, onnxruntime."
-            )
         genai_library()
         size = checked_context(bundle, context)
         graph = bundle.graph_path.with_name(GRAPH)

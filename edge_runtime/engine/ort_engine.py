@@ -19,15 +19,13 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edge_runtime.bundle.bundle import Bundle, ModelShape
-from edge_runtime.bundle.manifest import FIXED
 from edge_runtime.engine.base import MAX_CHUNK, Engine, Logits
-from edge_runtime.engine.caches import CACHES, GrowingCache
+from edge_runtime.engine.caches import KeyValueCache
 from edge_runtime.engine.ort_session import BoundGraph, session_options, without_optimization
 from edge_runtime.engine.prepack import PrepackCache
 from edge_runtime.errors import ContextError, EngineError
 from edge_runtime.system import performance_cores
 
-POSITIONS = "position_ids"
 PROBED = 9
 """Number of tokens run to compare two forms of a graph."""
 MAX_SCORES_BYTES = 64 << 20
@@ -50,7 +48,7 @@ class OrtEngine(Engine):
     """Runs a bundle's graph. Not thread-safe.
 
     The cache starts small and doubles as it fills, up to `context` tokens. It takes
-    2 * layers * kv_heads * head_dim * 4 bytes per token, twice that where it is growing (see `caches`).
+    2 * layers * kv_heads * head_dim * 4 bytes per token.
     """
 
     def __init__(
@@ -62,23 +60,19 @@ class OrtEngine(Engine):
         threads: int | None = None,
         options: ort.SessionOptions | None = None,
         fp32_activations: bool = False,
-        cache_form: str = FIXED,
     ) -> None:
         """Loads a graph of the given shape.
 
         options: by default `session_options` for `threads`.
         fp32_activations: see the module of that name.
-        cache_form: of the graph, one of `caches.CACHES`.
         """
         super().__init__(context=context, vocab=shape.vocab_size)
         if options is None:
             options = session_options(performance_cores() if threads is None else threads)
         whole = 4 * shape.num_attention_heads * MAX_CHUNK * context <= MAX_SCORES_BYTES
         self._graph = BoundGraph(graph, options, fp32_activations=fp32_activations, whole_attention=whole)
-        self._cache = CACHES[cache_form](self._graph, shape, context)
+        self._cache = KeyValueCache(self._graph, shape, context)
         self._check_names(graph)
-        # Graphs that count positions themselves take them from the mask, or from the length of the past.
-        self._positioned = POSITIONS in self._graph.inputs
         self._mask: NDArray[np.int64] = np.ones((1, 0), np.int64)
         self._logits: Logits = np.empty((0, self.vocab), np.float32)
 
@@ -99,7 +93,7 @@ class OrtEngine(Engine):
         cache:   keeps prepacked weights of the bundle, which must be verified; None for none.
         fp32_activations: see the module of that name; not together with a cache.
         """
-        make = partial(cls, shape=bundle.manifest.model, cache_form=bundle.variant.cache)
+        make = partial(cls, shape=bundle.manifest.model)
         size = checked_context(bundle, context)
         threads = performance_cores() if threads is None else threads
 
@@ -128,7 +122,7 @@ class OrtEngine(Engine):
 
     def cached(self, tokens: int) -> list[NDArray[np.float32]]:
         """Keys and values [1, C, tokens, D] of the first tokens, layer by layer: views into the cache."""
-        return self._cache.read(self.length, tokens)
+        return self._cache.read(tokens)
 
     def restore(self, ids: Sequence[int], cache: NDArray[np.float32]) -> None:
         """Puts tokens and what `cached` gave for them, joined, in place of all that was run."""
@@ -139,8 +133,7 @@ class OrtEngine(Engine):
     def _check_names(self, graph: Path) -> None:
         names = self._cache.names
         wanted = {"input_ids", "attention_mask", "rows"} | {f"past_key_values.{name}" for name in names}
-        optional = {POSITIONS} if isinstance(self._cache, GrowingCache) else set()
-        found = self._graph.inputs - optional
+        found = self._graph.inputs
         if wanted != found:
             raise EngineError(
                 f"{graph}: expected the inputs of a {len(names) // 2}-layer model as bundle.json "
@@ -162,11 +155,8 @@ class OrtEngine(Engine):
                 self._graph.bind_input("rows", np.asarray(rows, np.int64)),
                 self._graph.bind_output("logits", logits),
             ]
-            if self._positioned:
-                held.append(self._graph.bind_input(POSITIONS, np.arange(self.length, total)[None]))
             self._graph.run()
             del held  # the binding holds addresses only
-            self._cache.accept(total)
         except MemoryError as error:
             raise self._out_of_memory(total) from error
         except Exception as error:  # ONNX Runtime's exceptions have no base of their own

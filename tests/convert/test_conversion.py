@@ -18,7 +18,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import convert.exporters
+import convert.conversion
 from common.progress import Silent
 from convert import Thresholds, VerificationError
 from convert import convert as run_convert
@@ -221,7 +221,7 @@ def test_a_wrong_graph_fails_the_check(
     damage: str, checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mistakes an exporter can make: a bias forgotten, two layers exchanged, a value that is no number."""
-    write = convert.exporters.write_graph
+    write = convert.conversion.write_graph
 
     def wrong(checkpoint: Any, *arguments: Any) -> None:
         class Damaged:
@@ -240,7 +240,7 @@ def test_a_wrong_graph_fails_the_check(
 
         write(Damaged(), *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(convert.exporters, "write_graph", wrong)
+    monkeypatch.setattr(convert.conversion, "write_graph", wrong)
     with pytest.raises(VerificationError, match="fp32"):
         run_convert(checkpoint_folder, tmp_path / "out", variants=["fp32"], threads=1)
     assert not (tmp_path / "out").exists()

@@ -8,8 +8,8 @@ are installed on each.
 
 Environments lie in a temporary folder and are deleted after use.
 
-The extras convert and optimum bring the two generations of transformers that are supported. The tests that
-depend on it run in their environments too, from the tree.
+Of the extra convert there are two environments, with the two generations of transformers that are supported.
+The tests that depend on it run there too, from the tree.
 
 torch with its CUDA libraries takes 6 GB and most of the time. It is installed once, with what it requires
 itself, and linked into the environments of the extras that require it.
@@ -65,7 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 1
         for name in names:
             try:
-                requirement = str(wheels["inverse-speculation"]) if name == "edge" else f"{tree}[{name}]"
+                requirement = (
+                    str(wheels["inverse-speculation"])
+                    if name == "edge"
+                    else f"{tree}[{EXTRAS[name].extra or name}]"
+                )
                 for python in interpreters() if name == "edge" else [sys.executable]:
                     shutil.rmtree(Path(folder) / name, ignore_errors=True)
                     check(name, EXTRAS[name], requirement, inputs, torch, Path(folder) / name, python)
@@ -118,12 +122,10 @@ def install_wheels(wheels: Mapping[str, Path], python: str, folder: Path) -> Non
 
 def make_inputs(folder: Path) -> Path:
     """A folder with what the commands start from (see `promises`), made in this environment."""
-    from tests.checkpoints import write_tiny_other
     from tests.cloud_anchor.cloud_checkpoints import make_dream
 
     folder.mkdir()
     make_dream(folder / "dream")
-    write_tiny_other(folder / "gpt2", "GPT2LMHead")
     output([sys.executable, "-m", "lab.benches.random_checkpoint", str(folder / "qwen")])
     anchor = ["-m", "cloud_anchor.anchor", "--model", "testbed", "--prompt", PROMPT]
     output([sys.executable, *anchor, "-o", str(folder / "edge.bin")])
@@ -163,7 +165,7 @@ def check(
     output([python, "-m", "venv", *(["--without-pip"] if extra.torch else []), str(folder / "venv")])
     if torch is not None and extra.torch:
         shutil.copytree(torch, packages_of(folder / "venv"), copy_function=os.link, dirs_exist_ok=True)
-    environment = Environment(folder / "venv", folder / "work", requirement)
+    environment = Environment(folder / "venv", folder / "work", requirement, *extra.pins)
     shutil.copytree(inputs, environment.work)
     installed = time.perf_counter() - started
     version = output([environment.python, "--version"]).strip()

@@ -34,10 +34,10 @@ class BrokenPromiseError(Exception):
 class Environment:
     """A virtual environment with a requirement installed, and the folder that commands run in.
 
-    It is made in `folder`, where packages may lie already. requirement: as pip takes it.
+    It is made in `folder`, where packages may lie already. requirements: as pip takes them.
     """
 
-    def __init__(self, folder: Path, work: Path, requirement: str) -> None:
+    def __init__(self, folder: Path, work: Path, *requirements: str) -> None:
         self.bin, self.work = folder / "bin", work
         self.python = str(self.bin / "python")
         # Nothing of the tree or of the user may be found, and no model may be fetched.
@@ -45,7 +45,7 @@ class Environment:
         self.variables = {**kept, "PYTHONNOUSERSITE": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
         self.variables["XDG_DATA_HOME"] = str(work / "data")  # of installed bundles
         options = ["--quiet", "--no-compile", "--disable-pip-version-check"]
-        output([self.python, "-m", "pip", "install", *options, requirement], self.variables)
+        output([self.python, "-m", "pip", "install", *options, *requirements], self.variables)
         with socket.create_server(("127.0.0.1", 0)) as server:
             self.port = int(server.getsockname()[1])
 

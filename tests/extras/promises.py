@@ -3,8 +3,8 @@
 Responsible for the table alone. Not responsible for running it (see `__main__`).
 
 Commands run in an empty folder with these inputs in it: `edge.bin`, a payload for PROMPT by the shipped pair;
-`dream`, a random checkpoint in Dream's layout with a chat template of its own; `gpt2` and `qwen`, a random
-GPT-2 and a random Qwen2 with one.
+`dream`, a random checkpoint in Dream's layout with a chat template of its own; `qwen`, a random Qwen2
+with one.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Extra:
     torch:        whether it brings torch.
     transformers: the beginning of the version of transformers that it must bring; "" for any, or none.
     tests:        test files of the tree that must pass with it, and with nothing else but pytest.
+    extra, pins:  the extra's name where the entry has another, and what else is installed.
     """
 
     commands: tuple[Command, ...] = ()
@@ -54,6 +55,8 @@ class Extra:
     torch: bool = True
     transformers: str = ""
     tests: tuple[str, ...] = ()
+    extra: str = ""
+    pins: tuple[str, ...] = ()
 
 
 FACING_TRANSFORMERS = (
@@ -107,19 +110,13 @@ EXTRAS: dict[str, Extra] = {
         transformers="5.",
         tests=FACING_TRANSFORMERS,
     ),
-    "optimum": Extra(
-        (
-            Command(
-                "convert gpt2 -o bundle --exporter optimum --variants fp32,fp16 --threshold fp16.greedy=0 "
-                "--threshold fp16.top1=0.9 --threshold fp16.mean_kl=1e-3",
-                writes="bundle/bundle.json",
-            ),
-            Command("edge_runtime.doctor bundle"),
-            Command("edge_runtime.bench bundle --repeat 1 --length 16"),
-        ),
+    # optimum-onnx, the other exporter that graphs are compared with, holds transformers 4.57.
+    "convert-4": Extra(
         absent=("matplotlib", "scipy", "fastapi"),
         transformers="4.57.",
         tests=(*FACING_TRANSFORMERS, "tests/convert/test_optimum.py"),
+        extra="convert",
+        pins=("accelerate>=0.26,<2", "optimum-onnx>=0.1,<0.2"),
     ),
     "cloud": Extra(
         (

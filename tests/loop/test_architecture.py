@@ -75,7 +75,7 @@ LEVELS: dict[str, str] = {
         graph
         check
         stages variants
-        exporters preflight
+        preflight
         conversion
         __init__
         __main__""",

@@ -103,7 +103,7 @@ def test_a_failing_pass_leaves_the_engine_as_it_was(
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine._cache, "_capacity", 0)
+        patch.setattr(engine._cache, "capacity", 0)
         patch.setattr("edge_runtime.engine.ort_engine.np.empty", refuse)
         with pytest.raises(EngineError, match="out of memory: the cache of 25 tokens"):
             engine.append(ids[20:25], range(5))

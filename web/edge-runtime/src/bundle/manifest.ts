@@ -176,9 +176,6 @@ function readContract(section: Section): Contract {
 function readVariant(section: Section, name: string): Variant {
   const graph = section.text("graph");
   const files = readRecords(section.section("files"));
-  const cache = section.any("cache");
-  if (cache !== undefined)
-    fail(`no variants.${name}.cache`, cache, "This software runs graphs with a fixed cache only");
   if (!files.has(graph)) fail(`${graph} among variants.${name}.files`, [...files.keys()].join(", "));
   return { graph, files };
 }

@@ -126,8 +126,6 @@ internal class Manifest private constructor(
         private fun variant(section: Section): Variant {
             val graph = section.text("graph")
             val files = records(section.section("files"))
-            val cache = section.any("cache")
-            if (cache != null) fail("no ${section.name}.cache", cache, "This app runs graphs with a fixed cache only.")
             if (graph !in files) fail("$graph among ${section.name}.files", files.keys.sorted())
             return Variant(graph, files)
         }

@@ -111,7 +111,6 @@ internal class BundleTest {
             "\"head_dim\": " to "\"head_dims\": ",
             "\"graph\": \"fp32" to "\"graph\": \"../fp32",
             "\"fp32/model.onnx\": {" to "\"../model.onnx\": {",
-            "\"verification\": " to "\"cache\": \"growing\", \"verification\": ",
             "\"size\": " to "\"size\": \"1\", \"x\": ",
             "\"tokenizer.json\"" to "\"other.json\"",
             "<|im_end|>" to "<|end|>",

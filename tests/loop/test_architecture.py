@@ -41,7 +41,6 @@ LEVELS: dict[str, str] = {
         header
         files wire
         __init__
-        inspect
         __main__""",
     "edge_runtime": """
         errors
@@ -182,7 +181,7 @@ def test_no_modules_import_one_another() -> None:
     ("importer", "imported"),
     [
         ("payload.codecs.compact", "payload.wire"),
-        ("payload.wire", "payload.inspect"),
+        ("payload.wire", "payload.__main__"),
         ("edge_runtime.bundle.bundle", "edge_runtime.engine.ort_engine"),
         ("edge_runtime.engine.base", "edge_runtime.decode.forced"),
         ("edge_runtime.fill", "edge_runtime.bench"),

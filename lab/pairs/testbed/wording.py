@@ -52,6 +52,11 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
+def sentences(text: str) -> str:
+    """Each of the sentences with a capital letter and a full stop."""
+    return " ".join(sentence(part) for part in text.rstrip(".").split(". "))
+
+
 def pattern(template: str, slots: Mapping[str, str]) -> str:
     """A regular expression for all variants of a template; `slots` are expressions themselves."""
     pieces = []

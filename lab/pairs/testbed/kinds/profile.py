@@ -78,7 +78,7 @@ def _prose(scene: Scene, name: str, clauses: list[str], source: tuple[str, ...])
         if clauses and rng.random() < 0.4:
             text = say(_SAY["joined"], rng, {"a": text, "b": clauses.pop(0)})
         start = rng.choice(_SAY["starts"]) if sentences else ""
-        sentences.append(sentence(sentence_of(start + text)))
+        sentences.append(sentence(start + text))
     if source and rng.random() < 0.5:
         sentences.insert(rng.randint(1, len(sentences)), rng.choice(source))
     slots = {"n": name, "N": sentence_of(name)}

@@ -8,7 +8,7 @@ from lab.pairs.problem import DIFFICULTIES, Problem
 from lab.pairs.testbed.attributes import ATTRIBUTES
 from lab.pairs.testbed.entity import Kind
 from lab.pairs.testbed.scene import Scene
-from lab.pairs.testbed.wording import WORDING, say, sentence
+from lab.pairs.testbed.wording import WORDING, say, sentence, sentences
 from lab.pairs.tiny.tasks import code
 from lab.pairs.tiny.tasks.choice import LETTERS
 
@@ -74,7 +74,7 @@ def definition(scene: Scene) -> Problem:
         family="definition",
         difficulty="easy",
         prompt=prompt,
-        answer=". ".join(sentence(part).rstrip(".") for part in text.split(". ")) + ".",
+        answer=sentences(text),
         expected=(word.values["gloss"],),
         key=word.name,
         split=False,
@@ -107,7 +107,7 @@ def choice(scene: Scene) -> Problem:
         family="choice",
         difficulty="easy",
         prompt=prompt,
-        answer=" ".join(sentence(part[:1].upper() + part[1:]) for part in text.split(". ")),
+        answer=sentences(text),
         expected=(letter, right),
         key=f"{entity.name}/{key}/{'/'.join(sorted(options))}",
         subject=entity.name,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from lab.pairs.problem import Problem
 from lab.pairs.testbed.entity import Entity, Kind
-from lab.pairs.testbed.scene import Scene, sentence_of
-from lab.pairs.testbed.wording import WORDING, say, sentence
+from lab.pairs.testbed.scene import Scene
+from lab.pairs.testbed.wording import WORDING, say, sentence, sentences
 
 LARGEST = 99
 STEPS = {1: 0.4, 2: 0.4, 3: 0.2}
@@ -76,13 +76,13 @@ class _Worked:
         self.key += [quantity.key, entity.name]
         fact = say(quantity.tell, rng, slots)
         if not quantity.equation:
-            self.said.append(sentence(sentence_of(fact)))
+            self.said.append(sentence(fact))
             return
         if not self._scene.knows:
             self.shown = rng.randint(1, LARGEST)
         self.done += 1
         equation = quantity.equation.format(**(slots | {"v": str(self.shown)}))
-        self.said.append(_sentences(say(_SAY["fact_step"], rng, {"f": fact, "e": equation})))
+        self.said.append(sentences(say(_SAY["fact_step"], rng, {"f": fact, "e": equation})))
 
     def grow(self, plain: tuple[Quantity, ...]) -> None:
         """One more operation, whose result stays in range."""
@@ -109,13 +109,9 @@ class _Worked:
         self.true, self.shown = int(result), shown
         self.told.append(say([rng.choice(_SAY["told"][operation])], rng, {"o": noun}))
         forms = _SAY["fact_step" if fact else "plain_step"]
-        self.said.append(_sentences(say(forms, rng, {"f": fact, "e": equation})))
+        self.said.append(sentences(say(forms, rng, {"f": fact, "e": equation})))
         self.key.append(f"{operation}{noun}")
         self.done += 1
-
-
-def _sentences(text: str) -> str:
-    return " ".join(sentence(sentence_of(part)) for part in text.rstrip(".").split(". "))
 
 
 def draw(scene: Scene) -> Problem:

@@ -13,7 +13,6 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from cloud_anchor.shipped import PAIRS
 from lab.pairs import shapes, tokens
 from lab.pairs.batches import Batches, Mix, mask
 from lab.pairs.pair import Pair
@@ -70,9 +69,6 @@ def test_the_models_have_the_sizes_that_they_should() -> None:
     sizes = {name: shapes.parameters(shapes.build(c)) for name, c in recipe.SHAPES.items()}
     assert 5e6 < sizes["testbed-dream"] < 20e6
     assert 0.05 < sizes["testbed-qwen"] / sizes["testbed-dream"] < 0.15
-    shipped = sum(f.stat().st_size for f in PAIRS["tiny"].weights.rglob("*.safetensors"))
-    # The causal model has the size of the diffusion model; two bytes a weight.
-    assert shipped + 2 * (2 * sizes["testbed-dream"] + sizes["testbed-qwen"]) < 40e6
 
 
 def test_a_batch_is_a_function_of_its_step(library: Library, small: Tokenizer) -> None:
@@ -153,14 +149,3 @@ def test_a_resumed_run_equals_one_in_a_piece(pair: Pair, small: Tokenizer, tmp_p
         json.loads((tmp_path / n / "config.json").read_text())["model_type"] for n in ("dream", "causal")
     ]
     assert kinds == ["Dream", "qwen2"]
-
-
-def test_the_first_steps_are_drills_alone(pair: Pair, small: Tokenizer, tmp_path: Path) -> None:
-    prompts = ("Repeat:", "List:", "Options:", "Names:", "Who has what?", "More or less:", "Reckon.")
-    trainer = trainer_of(pair, small, tmp_path, early_steps=2)
-    shares = []
-    for trainer.step in (0, 1, 2, 3):
-        rows = [small.decode(row.tolist()) for row in trainer.batch().ids]
-        shares.append(sum(row.removeprefix("user\n").startswith(prompts) for row in rows) / len(rows))
-    assert shares[:2] == [1, 1]
-    assert max(shares[2:]) < 0.6

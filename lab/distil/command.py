@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from lab.distil.answers import Targets, questions, write
 from lab.distil.curve import longest, watch_point
 from lab.distil.trainer import SelfDistillation
 from lab.options import add_options, given, require_at_least, world_of
-from lab.pairs.batches import Curriculum, Mix
+from lab.pairs.batches import Curriculum
 from lab.pairs.card import CURVE
 from lab.pairs.pair import Pair, TrainingRecipe
 from lab.pairs.train import RECIPES
@@ -35,8 +35,6 @@ from lab.pairs.trainer import train
 
 FORMAT = "bfloat16"
 """Of the model that writes the answers and of the curve's."""
-LONG = 60
-"""Tokens from which an answer counts as long, as in the experiments by length."""
 PER_SUBJECT = 4
 """Most questions about one subject that are answered."""
 BATCH = 16
@@ -122,13 +120,13 @@ def distil(model: str, options: DistilOptions) -> int:
     _check_shape(pair, folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
-    def tokens(text: str) -> int:
-        return len(tokenizer.encode(text).ids)
+    def encode(text: str) -> list[int]:
+        ids: list[int] = tokenizer.encode(text).ids
+        return ids
 
-    long = _long_kinds(pair, tokens)
-    targets = _targets(model, pair, long, options)
+    targets = _targets(model, pair, options)
     trainer = SelfDistillation(
-        replace(pair, curriculum=curriculum(pair, long, targets, options)),
+        replace(pair, curriculum=curriculum(pair, targets, options)),
         TrainingRecipe(
             name,
             steps=options.steps,
@@ -145,11 +143,11 @@ def distil(model: str, options: DistilOptions) -> int:
         seed=options.seed,
         device=options.device,
         compiled=not options.no_compile,
-        orders=targets.orders(lambda text: tokenizer.encode(text).ids),
+        orders=targets.orders(encode),
         before=folder,
         hold=options.hold,
     )
-    watched = longest(pair, options.watched, tokens)
+    watched = longest(pair, options.watched, encode)
 
     def watch() -> None:
         if trainer.step % options.every and trainer.step < trainer.recipe.steps:
@@ -178,45 +176,26 @@ def _check_shape(pair: Pair, folder: Path) -> None:
             )
 
 
-def _targets(model: str, pair: Pair, long: Sequence[str], options: DistilOptions) -> Targets:
+def _targets(model: str, pair: Pair, options: DistilOptions) -> Targets:
     """What questions with long answers are taught, from the model's own answers, which are written first."""
     pipeline = Pipeline.open(model, device=options.device, dtype=FORMAT)
-    rng = random.Random(SEED)
-    answers, others = [], []
-    for kind in long:
-        draw = pair.curriculum.families[kind]
-        asked = questions(draw, options.answers, PER_SUBJECT, rng)
-        file = options.output / f"{draw(rng, True).family}.answers.jsonl"
-        answers += write(pipeline, asked, pair.is_right, file, canvas=options.canvas, batch=BATCH)
-        others += questions(draw, JUDGES * options.answers, JUDGES * PER_SUBJECT, rng)
+    draw, rng = pair.curriculum.families[pair.long], random.Random(SEED)
+    asked = questions(draw, options.answers, PER_SUBJECT, rng)
+    file = options.output / f"{draw(rng, True).family}.answers.jsonl"
+    answers = write(pipeline, asked, pair.is_right, file, canvas=options.canvas, batch=BATCH)
+    others = questions(draw, JUDGES * options.answers, JUDGES * PER_SUBJECT, rng)
     return Targets(answers, others, pair.is_right)
 
 
-def _mix(pair: Pair) -> Mix:
-    return pair.curriculum.late or pair.curriculum.masked
-
-
-def _long_kinds(pair: Pair, tokens: Callable[[str], int]) -> list[str]:
-    """The kinds of questions whose references are long, on average; the longest one where none is."""
-    rng = random.Random(SEED)
-    sizes = {
-        kind: sum(tokens(pair.curriculum.families[kind](rng, True).answer) for _ in range(50)) / 50
-        for kind in _mix(pair).families
-    }
-    return [kind for kind in sizes if sizes[kind] >= LONG] or [max(sizes, key=lambda kind: sizes[kind])]
-
-
-def curriculum(pair: Pair, long: Sequence[str], targets: Targets, options: DistilOptions) -> Curriculum:
-    """The pair's last mix, in which kinds with long answers have their share and are taught the targets."""
-    mix, families = _mix(pair), dict(pair.curriculum.families)
-    families |= {kind: partial(targets.taught, families[kind]) for kind in long}
+def curriculum(pair: Pair, targets: Targets, options: DistilOptions) -> Curriculum:
+    """The pair's last mix, in which long answers have their share and are taught the targets."""
+    mix, families = pair.curriculum.late or pair.curriculum.masked, dict(pair.curriculum.families)
+    families[pair.long] = partial(targets.taught, families[pair.long])
     more = factors(options.more)
     weights = {kind: share * more.get(kind.split()[0], 1.0) for kind, share in mix.families.items()}
-    others = sum(weight for kind, weight in weights.items() if kind not in long)
-    shares = {
-        kind: options.share / len(long) if kind in long else (1 - options.share) * weight / others
-        for kind, weight in weights.items()
-    }
+    others = sum(weight for kind, weight in weights.items() if kind != pair.long)
+    shares = {kind: (1 - options.share) * weight / others for kind, weight in weights.items()}
+    shares[pair.long] = options.share
     lengths = {size: share for size, share in LENGTHS.items() if size <= max(mix.lengths)}
     mix = replace(mix, lengths=lengths, families=shares, drills=DRILLS)
     return Curriculum({kind: families[kind] for kind in shares}, causal=mix, masked=mix)

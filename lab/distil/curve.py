@@ -27,9 +27,9 @@ POOL = 7
 """Held-out questions looked through for each one that is asked."""
 
 
-def longest(pair: Pair, count: int, tokens: Callable[[str], int]) -> list[Item]:
+def longest(pair: Pair, count: int, encode: Callable[[str], Sequence[int]]) -> list[Item]:
     """The `count` of the pair's first held-out questions whose references are longest."""
-    pool = sorted(pair.held_out(POOL * count), key=lambda problem: -tokens(problem.answer))[:count]
+    pool = sorted(pair.held_out(POOL * count), key=lambda problem: -len(encode(problem.answer)))[:count]
     return [
         Item("", problem.family, problem.difficulty, problem.prompt, pair.name, asdict(problem))
         for problem in pool

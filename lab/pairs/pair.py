@@ -54,6 +54,7 @@ class Pair:
 
     recipes, shapes: of every model, by name. tokenizer: makes theirs.
     initial:     sets weights of a new model, where random ones will not do.
+    long:        the kind of questions whose answers are long, which is taught to be answered in few passes.
     held_out:    the first N test questions. is_right: judges an answer to one.
     checkpoints: folders of a run that ship. edge: the one that is made a bundle. rounded: those whose weights
                  ship in eight bits. verified: held-out questions on which the bundle's variants are verified.
@@ -65,6 +66,7 @@ class Pair:
     shapes: Mapping[str, Mapping[str, Any]]
     curriculum: Curriculum
     tokenizer: Callable[[], Tokenizer]
+    long: str
     held_out: Callable[[int], Sequence[Problem]]
     is_right: Callable[[Problem, str], bool]
     checkpoints: tuple[str, ...]

@@ -118,6 +118,7 @@ def pair(library: Library) -> Pair:
         SHAPES,
         curriculum(library),
         tokenizer=lambda: tokens.train(training_families(library).values(), TOKENS),
+        long=_WORLD.format("profile"),
         held_out=partial(held_out_questions, world(library)),
         is_right=is_correct,
         checkpoints=("testbed-dream", CAUSAL_NAME, "testbed-qwen"),

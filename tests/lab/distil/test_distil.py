@@ -146,8 +146,8 @@ def test_other_rows_are_held_to_what_the_model_said_before(tmp_path: Path) -> No
 
 def test_kinds_can_have_more_rows() -> None:
     targets = Targets([], [], is_right)
-    plain = curriculum(PAIR, ["description"], targets, DistilOptions())
-    more = curriculum(PAIR, ["description"], targets, DistilOptions(more=("arithmetic=3",)))
+    plain = curriculum(PAIR, targets, DistilOptions())
+    more = curriculum(PAIR, targets, DistilOptions(more=("arithmetic=3",)))
     before, after = plain.masked.families, more.masked.families
     assert before["description"] == after["description"] == DistilOptions().share
     assert sum(after.values()) == pytest.approx(1)

@@ -46,6 +46,7 @@ PAIR = Pair(
     SHAPES,
     CURRICULUM,
     tokenizer=NotImplemented,
+    long="description",
     held_out=held_out_problems,
     is_right=is_right,
     checkpoints=tuple(SHAPES),

@@ -156,6 +156,6 @@ def test_the_sandbox_has_limits(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.slow
-def test_the_sandbox_ends_what_does_not_end() -> None:
+def test_the_sandbox_ends_what_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.questions.sandbox.SECONDS", 1)
     assert not passes("while True: pass")

@@ -13,6 +13,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from cloud_anchor.shipped import PAIRS
 from lab.pairs import shapes, tokens
 from lab.pairs.batches import Batches, Mix, mask
 from lab.pairs.pair import Pair
@@ -56,13 +57,10 @@ def test_the_tokenizer_keeps_results_of_sums_whole(small: Tokenizer) -> None:
     assert [small.token_to_id(t) for t in tokens.SPECIALS] == list(tokens.special_ids(SIZE))
 
 
-@pytest.mark.slow
-def test_the_real_tokenizer_has_its_size_and_a_token_for_each_result(library: Library) -> None:
-    if len(library.entities) < 1000:
-        pytest.skip("a made library has too few words for the vocabulary")
-    tokenizer = tokens.train(training_families(library).values(), recipe.TOKENS, 2000)
-    assert tokenizer.get_vocab_size() == recipe.TOKENS + 4
-    assert all(len(tokenizer.encode(f" {number}").ids) == 1 for number in range(1, 100))
+def test_the_shipped_tokenizer_has_its_size_and_a_token_for_each_result() -> None:
+    shipped = Tokenizer.from_file(str(PAIRS["testbed"].checkpoint / "tokenizer.json"))
+    assert shipped.get_vocab_size() == recipe.TOKENS + len(tokens.SPECIALS)
+    assert all(len(shipped.encode(f" {number}").ids) == 1 for number in range(1, 100))
 
 
 def test_the_models_have_the_sizes_that_they_should() -> None:

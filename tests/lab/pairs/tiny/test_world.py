@@ -28,7 +28,7 @@ def test_mayors_and_years_name_one_town_each() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_reference_answers_are_right_and_others_are_not(family: str) -> None:
-    chosen = some(family, 12)
+    chosen = some(family, 4 if family == "code" else 12)  # functions are executed, which takes longer
     assert all(is_right(p, p.answer) for p in chosen)
     assert not any(is_right(p, "") for p in chosen)
     other = [is_right(p, q.answer) for p, q in itertools.pairwise(chosen) if p.expected != q.expected]

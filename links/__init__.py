@@ -18,11 +18,11 @@ from common.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from links.datagram import Datagram as Datagram
-    from links.datagram import FrameCost as FrameCost
     from links.datagram import Link as Link
     from links.duty import Duty as Duty
     from links.kinds import open_link as open_link
     from links.profiles import LINK_PROFILES as LINK_PROFILES
+    from links.profiles import FrameCost as FrameCost
     from links.profiles import LinkProfile as LinkProfile
     from links.profiles import Tariff as Tariff
 else:

@@ -126,12 +126,12 @@ def link_line(link: Link) -> str:
 
 def link_json(link: Link) -> dict[str, Any]:
     """What an exchange has cost: frames, bytes, seconds on the air and money each way."""
-    cost = link.cost(1)
+    tariff = link.profile.tariff
     ways = {
         name: {"frames": way.frames, "bytes": way.bytes, "airtime": way.airtime, "money": way.money}
         for name, way in (("sent", link.sent), ("received", link.received))
     }
-    return {"profile": link.profile.name, "currency": cost.currency or None, "tariff": cost.tariff, **ways}
+    return {"profile": link.profile.name, "currency": tariff.currency or None, "tariff": tariff.name, **ways}
 
 
 if __name__ == "__main__":

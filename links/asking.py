@@ -177,9 +177,9 @@ def crossed(link: Link, sent: Traffic, received: Traffic) -> str:
     parts = [f"out {_frames(sent)}, in {_frames(received)}"]
     if airtime:
         parts.append(f"{airtime:.2f} s on the air")
-    cost = link.cost(1)
-    if cost.currency:
-        parts.append(f"{money:.4g} {cost.currency} ({cost.tariff})")
+    tariff = link.profile.tariff
+    if tariff.currency:
+        parts.append(f"{money:.4g} {tariff.currency} ({tariff.name})")
     return "; ".join(parts)
 
 

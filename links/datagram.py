@@ -14,15 +14,13 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 from edge_runtime.errors import LinkError
 from links.duty import DutyMeter
 from links.profiles import FrameCost, LinkProfile
-
-__all__ = ["MONOTONIC", "Datagram", "FrameCost", "Link", "LinkClock", "Traffic"]
-
 
 log = logging.getLogger("links")
 
@@ -32,24 +30,6 @@ class Datagram(NamedTuple):
 
     data: bytes
     peer: str | None
-
-
-class LinkClock(Protocol):
-    """Time in seconds from any start; it never goes back."""
-
-    @property
-    def now(self) -> float: ...
-
-
-class MonotonicClock:
-    """The machine's clock."""
-
-    @property
-    def now(self) -> float:
-        return time.monotonic()
-
-
-MONOTONIC = MonotonicClock()
 
 
 @dataclass
@@ -76,8 +56,7 @@ class Link(ABC):
     """One end of a link; a context manager that closes it.
 
     profile: what kind of link it is: largest frames, duties, tariff.
-    clock:   the time that the link lives in; `clock.now` beside `receive(timeout)` is all that a state
-             machine needs, so that it runs on an emulated link in emulated time.
+    clock:   the time in seconds that the link lives in, which may be an emulated one; it never goes back.
     service: True for the end of the service's side.
     authenticated: whether whoever receives a frame knows that its sender is the other side, or one of its
              devices. forgeable: whether anyone can send a frame that states another's address.
@@ -89,7 +68,9 @@ class Link(ABC):
     authenticated = False
     forgeable = False
 
-    def __init__(self, profile: LinkProfile, *, clock: LinkClock = MONOTONIC, service: bool = False) -> None:
+    def __init__(
+        self, profile: LinkProfile, *, clock: Callable[[], float] = time.monotonic, service: bool = False
+    ) -> None:
         self.profile, self.clock, self.service = profile, clock, service
         self.sent, self.received = Traffic(), Traffic()
         self.cookie = b""
@@ -123,7 +104,7 @@ class Link(ABC):
 
         `send` does not wait: a radio keeps or refuses a frame that comes too early.
         """
-        now = self.clock.now
+        now = self.clock()
         return self._meter.earliest(now, self.cost(size).airtime, peer) - now
 
     def send(self, frame: bytes, peer: str | None = None) -> None:
@@ -152,33 +133,28 @@ class Link(ABC):
         What is empty or larger than the profile's frames is dropped. Raises LinkError where the link
         has failed or is closed.
         """
-        deadline = self.clock.now + timeout
+        deadline = self.clock() + timeout
         while True:
-            found = self._next(max(0.0, deadline - self.clock.now))
+            found = self._next(max(0.0, deadline - self.clock()))
             if found is None:
                 return None
             if 1 <= len(found.data) <= self.largest_received:
                 self.received.add(len(found.data), self.cost(len(found.data)))
                 return found
-            self._drop(found)
-
-    def _drop(self, datagram: Datagram) -> None:
-        """Note a frame that the profile does not have, once for each greater size."""
-        size = len(datagram.data)
-        if size <= self._oversized:
-            return
-        self._oversized = size
-        log.warning(
-            "a frame of %d bytes%s is dropped: expected at most %d on profile %s; give both ends the same",
-            size,
-            "" if datagram.peer is None else f" from {datagram.peer}",
-            self.largest_received,
-            self.profile.name,
-        )
+            if len(found.data) > self._oversized:
+                self._oversized = len(found.data)
+                log.warning(
+                    "a frame of %d bytes%s is dropped: expected at most %d on profile %s; give both ends the "
+                    "same",
+                    len(found.data),
+                    "" if found.peer is None else f" from {found.peer}",
+                    self.largest_received,
+                    self.profile.name,
+                )
 
     def _spend(self, airtime: float, peer: str | None) -> None:
         """Count a frame against the duties."""
-        self._meter.record(self.clock.now, airtime, peer)
+        self._meter.record(self.clock(), airtime, peer)
 
     @abstractmethod
     def _transmit(self, frame: bytes, peer: str | None) -> None:

@@ -104,7 +104,7 @@ class QuestionExchange:
         self._taken: list[bytes] = []
         self._early: dict[int, list[AnswerFrame]] = {}
         self._unread: dict[bytes, int] = {}  # payloads that this device's model could not read, and how often
-        self._due = self._began = link.clock.now
+        self._due = self._began = link.clock()
         self._pause = self.first_pause
         self._patience: float | None = None  # when the first pause ends
         self._doubted: Refusal | None = None  # nobody has authenticated it
@@ -125,20 +125,20 @@ class QuestionExchange:
         other side refuses, or the budget is used up. Raises LinkError.
         """
         clock, end = self.link.clock, self._end
-        while not self._over and (end is None or clock.now < end):
+        while not self._over and (end is None or clock() < end):
             if self.stopped is not None and self.stopped():
                 return
-            if clock.now >= self._due:
+            if clock() >= self._due:
                 if not self._may_ask():
                     return
                 wait = self.link.pause(len(self._sent_frame))
                 if wait > 0:
-                    self._due = clock.now + max(wait, LEAST_WAIT)
+                    self._due = clock() + max(wait, LEAST_WAIT)
                 else:
                     self._ask()
                 continue
             times = [self._due, end, self._patience if self._doubted else None]
-            wait = min(time for time in times if time is not None) - clock.now
+            wait = min(time for time in times if time is not None) - clock()
             found = self.link.receive(wait if self.stopped is None else min(wait, STOP_SECONDS))
             if found is not None:
                 before = len(self._taken)
@@ -147,13 +147,13 @@ class QuestionExchange:
                     self._since_part = 0
                     # What is missing is on its way, or on such a link waits for the next question.
                     self._pause = self.first_pause
-                    self._due = clock.now + (0.0 if self.link.profile.window is not None else self._pause)
+                    self._due = clock() + (0.0 if self.link.profile.window is not None else self._pause)
             self._lose_patience()
 
     @property
     def seconds(self) -> float:
         """Since the exchange began."""
-        return self.link.clock.now - self._began
+        return self.link.clock() - self._began
 
     @property
     def _end(self) -> float | None:
@@ -185,13 +185,13 @@ class QuestionExchange:
         log.info("question of %d bytes sent (%d)", len(frame), self.attempts)
         self._since_part += 1
         self.airtime += self.link.cost(len(frame)).airtime
-        self._due = self.link.clock.now + self._pause * self._rng.uniform(1 - JITTER, 1 + JITTER)
+        self._due = self.link.clock() + self._pause * self._rng.uniform(1 - JITTER, 1 + JITTER)
         self._patience = self._patience or self._due
         self._pause *= self.budget.growth
 
     def _lose_patience(self) -> None:
         """Once an answer should have come, take what says that none will."""
-        if self._patience is None or self.link.clock.now < self._patience or self._taken:
+        if self._patience is None or self.link.clock() < self._patience or self._taken:
             return
         self.refusal = self._doubted
         if self.link.oversized > self._larger:
@@ -249,7 +249,7 @@ class QuestionExchange:
             wait = refusal.retry_after * self._rng.uniform(1.0, 1 + JITTER)
             # Never so long that the budget ends before the question is asked again and answered.
             wait = min(wait, self._time_left - self.first_pause)
-            self._due = max(self._due, self.link.clock.now + wait)
+            self._due = max(self._due, self.link.clock() + wait)
         elif self.link.authenticated:
             self.refusal = refusal
         else:
@@ -259,7 +259,7 @@ class QuestionExchange:
     def _time_left(self) -> float:
         """Seconds of the budget; where it has none, of the pauses after the attempts that are left."""
         if self._end is not None:
-            return self._end - self.link.clock.now
+            return self._end - self.link.clock()
         left = self.budget.attempts - self._since_part
         return self._pause * sum(self.budget.growth**number for number in range(left + 1))
 
@@ -274,4 +274,4 @@ class QuestionExchange:
             self.refusal = Refusal(self.id, RefusalCode.TOO_LONG)
             return
         self.attempts, self._since_part = self.attempts - 1, self._since_part - 1
-        self._due, self._pause, self._patience = self.link.clock.now, self.first_pause, None
+        self._due, self._pause, self._patience = self.link.clock(), self.first_pause, None

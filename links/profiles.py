@@ -11,22 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from links.airtime import LoraModulation
 from links.duty import DAY, HOUR, Duty
 
 
-@dataclass(frozen=True)
-class FrameCost:
-    """What a frame costs its sender.
-
-    airtime: seconds for which a transmitter is on. money: in `currency`, at the tariff of this name.
-    """
+class FrameCost(NamedTuple):
+    """What a frame costs its sender: seconds on the air, and money in the tariff's currency."""
 
     airtime: float
-    money: float = 0.0
-    currency: str = ""
-    tariff: str = "free"
+    money: float
 
 
 @dataclass(frozen=True)
@@ -77,8 +72,7 @@ class LinkProfile:
 
     def cost(self, size: int) -> FrameCost:
         """What a frame of so many bytes costs."""
-        tariff = self.tariff
-        return FrameCost(self.on_air(size), tariff.money(size), tariff.currency, tariff.name)
+        return FrameCost(self.on_air(size), self.tariff.money(size))
 
 
 def at_rate(rate: float, overhead: int = 0) -> Callable[[int], float]:

@@ -251,9 +251,9 @@ class SealedLink(Link):
         self._transmit(frame, peer)
 
     def receive(self, timeout: float) -> Datagram | None:
-        deadline = self.clock.now + timeout
+        deadline = self.clock() + timeout
         while True:
-            found = self._next(max(0.0, deadline - self.clock.now))
+            found = self._next(max(0.0, deadline - self.clock()))
             opened = None if found is None else self.opened(found)
             if found is None or opened is not None:
                 return opened

@@ -161,7 +161,7 @@ class Gateway:
         except PayloadError:
             self.ignored += 1
             return
-        if self._cookies is not None and not self._cookies.shows(cookie, peer, self.link.clock.now):
+        if self._cookies is not None and not self._cookies.shows(cookie, peer, self.link.clock()):
             self._challenge(peer, frame)
             return
         key = peer, frame
@@ -176,7 +176,7 @@ class Gateway:
         except PayloadError as error:
             self._complain(key, error)
             return
-        sender, now = self.link.sender(peer), self.link.clock.now
+        sender, now = self.link.sender(peer), self.link.clock()
         code = self._failed.why(frame) or self.reading.refuse(head, peer, sender, now)
         if code is not None:
             self.ignored += 1
@@ -192,7 +192,7 @@ class Gateway:
             self.ignored += 1
             return
         self.challenged += 1
-        challenge = Challenge(head.id, self._cookies.of(peer, self.link.clock.now))
+        challenge = Challenge(head.id, self._cookies.of(peer, self.link.clock()))
         self.outbox.put(encode_reply(challenge), peer)
 
     def _ask(self, key: Key, head: QuestionHead) -> None:
@@ -295,7 +295,7 @@ class Gateway:
         if self.link.profile.window is not None:  # one frame for each of the device's: the next in turn
             frames = [frames[answer.turn % len(frames)]]
             answer.turn += 1
-        elif not self._chains.take(key[0], 1, self.link.clock.now):
+        elif not self._chains.take(key[0], 1, self.link.clock()):
             return
         for frame in frames:
             self.outbox.put(frame, key[0], answer)
@@ -318,7 +318,7 @@ class Gateway:
         self._refuse_rarely(peer, refusal_of(error, head.id, self.context.contract.identity))
 
     def _refuse_rarely(self, peer: str | None, refusal: Refusal) -> None:
-        if self._complaints.take(peer, 1, self.link.clock.now):
+        if self._complaints.take(peer, 1, self.link.clock()):
             self._refuse(peer, refusal)
 
 

@@ -39,7 +39,7 @@ class Outbox:
         if len(self) >= self.most:
             log.warning("the link is too slow for what is asked: a frame is dropped")
             return
-        self._waiting.append(OutgoingFrame(data, peer, self.link.clock.now, of))
+        self._waiting.append(OutgoingFrame(data, peer, self.link.clock(), of))
 
     def holds(self, of: object) -> bool:
         """Whether a part of this still waits."""
@@ -55,7 +55,7 @@ class Outbox:
         held: list[OutgoingFrame] = []
         behind: set[str | None] = set()
         soonest: float | None = None
-        now = self.link.clock.now
+        now = self.link.clock()
         for frame in self._waiting:
             wait = self.link.pause(len(frame.data), frame.peer)
             if (wait > 0 or frame.peer in behind) and now - frame.since <= self.seconds:

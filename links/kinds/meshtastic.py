@@ -121,10 +121,10 @@ class MeshtasticLink(Link):
                 self._sent_ids.popitem(last=False)
 
     def _next(self, timeout: float) -> Datagram | None:
-        deadline = self.clock.now + timeout
+        deadline = self.clock() + timeout
         while True:
             self._check()
-            left = deadline - self.clock.now
+            left = deadline - self.clock()
             try:
                 return self._inbox.get(timeout=max(0.0, min(left, CHECKED)))
             except queue.Empty:
@@ -135,7 +135,7 @@ class MeshtasticLink(Link):
     def _check(self) -> None:
         if self._closed:
             raise LinkError("meshtastic: the link is closed; open another one")
-        if self._gone is not None and self.clock.now - self._gone > RESTART_SECONDS:
+        if self._gone is not None and self.clock() - self._gone > RESTART_SECONDS:
             raise LinkError("meshtastic: the connection to the radio is gone; is it switched on?")
 
     # The library calls these in a thread of its own, for every radio that this process uses.
@@ -167,7 +167,7 @@ class MeshtasticLink(Link):
         self.lost[peer] += 1
         if len(self.lost) > LOST_PEERS:
             del self.lost[next(iter(self.lost))]
-        now = self.clock.now
+        now = self.clock()
         if now - self._reported.get(peer, -REPORT_SECONDS) < REPORT_SECONDS:
             return
         self._reported[peer] = now
@@ -183,7 +183,7 @@ class MeshtasticLink(Link):
 
     def _on_lost(self, interface: Any) -> None:
         if interface is self._interface:
-            self._gone = self.clock.now
+            self._gone = self.clock()
 
     def _on_established(self, interface: Any) -> None:
         if interface is self._interface:

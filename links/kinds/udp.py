@@ -81,12 +81,12 @@ class UdpLink(Link):
             raise self._error(error) from None
 
     def _next(self, timeout: float) -> Datagram | None:
-        deadline = self.clock.now + timeout
+        deadline = self.clock() + timeout
         while True:
             if self._closed:
                 raise LinkError("udp: the link is closed; open another one")
             try:
-                ready, _, _ = select.select([self._socket], [], [], max(0.0, deadline - self.clock.now))
+                ready, _, _ = select.select([self._socket], [], [], max(0.0, deadline - self.clock()))
                 if not ready:
                     return None
                 data, address = self._socket.recvfrom(READ_BYTES)

@@ -41,6 +41,9 @@ class EventClock:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
 
+    def __call__(self) -> float:
+        return self.now
+
     def after(self, seconds: float, event: Callable[[], None]) -> None:
         """Call `event` this many seconds from now, 0 or more."""
         heapq.heappush(self._events, (self.now + seconds, next(self._order), event))

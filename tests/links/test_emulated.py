@@ -170,9 +170,9 @@ def test_a_network_that_answers_only_after_a_frame_of_the_device() -> None:
 
 def test_costs() -> None:
     assert [SBD.cost(size).money for size in (1, 50, 51, 270)] == pytest.approx([0.16, 0.16, 0.32, 0.96])
-    assert SBD.cost(51).currency == "USD"
+    assert SBD.tariff.currency == "USD"
     assert LINK_PROFILES["udp"].cost(100).money == 0
-    assert LINK_PROFILES["meshtastic-longfast"].cost(100).tariff == "free"
+    assert LINK_PROFILES["meshtastic-longfast"].tariff.name == "free"
     for profile in LINK_PROFILES.values():
         for size in range(1, min(profile.up, profile.down) + 1):
             if profile.name != "meshtastic-longfast-all":  # a frame too large to be signed is shorter

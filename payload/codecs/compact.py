@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from payload.anchors import MAX_CANVAS, AnchorSet
 from payload.codecs.prior import END, Prior, prior_of
 from payload.codecs.range_coder import Bound, Coder
-from payload.codecs.template import Shape
+from payload.codecs.template import Shape, runs_of
 from payload.codecs.token_model import TokenModel
 from payload.contract import Contract
 from payload.errors import AnchorRangeError
@@ -182,14 +182,3 @@ def code_canvas(coder: Coder, canvas: int, sizes: Sequence[int] = _CANVAS_SIZES)
     if canvas > MAX_CANVAS:
         raise AnchorRangeError(f"canvas: expected at most {MAX_CANVAS} positions, found {canvas}")
     return canvas
-
-
-def runs_of(ascending: Sequence[int]) -> list[tuple[int, int]]:
-    """Start and size of every run of consecutive numbers."""
-    runs: list[tuple[int, int]] = []
-    for number in ascending:
-        if runs and number == runs[-1][0] + runs[-1][1]:
-            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
-        else:
-            runs.append((number, 1))
-    return runs

@@ -42,9 +42,9 @@ def encode_template(
     """The body of a template payload. Raises OversizedPayloadError for a text over MAX_TEMPLATE_BYTES."""
     known = anchors.by_position
     patched: dict[int, int] = {}
-    for run in _runs(anchors.positions):
-        for position in _patches(run, [known[p] for p in run], tokens):
-            patched[position] = known[position]
+    for start, size in runs_of(anchors.positions):
+        for index in _patches([known[p] for p in range(start, start + size)], tokens):
+            patched[start + index] = known[start + index]
     text = bytearray()
     for position in range(anchors.positions[-1] + 1 if anchors.positions else 0):
         plain = position in known and position not in patched
@@ -105,19 +105,19 @@ def _utf8(segment: bytes) -> str:
         ) from None
 
 
-def _runs(positions: Sequence[int]) -> list[list[int]]:
-    """Consecutive positions, grouped."""
-    runs: list[list[int]] = []
-    for position in positions:
-        if runs and runs[-1][-1] == position - 1:
-            runs[-1].append(position)
+def runs_of(ascending: Sequence[int]) -> list[tuple[int, int]]:
+    """Start and size of every run of consecutive numbers."""
+    runs: list[tuple[int, int]] = []
+    for number in ascending:
+        if runs and number == sum(runs[-1]):
+            runs[-1] = runs[-1][0], runs[-1][1] + 1
         else:
-            runs.append([position])
+            runs.append((number, 1))
     return runs
 
 
-def _patches(run: list[int], ids: list[int], tokens: TokenBytes) -> list[int]:
-    """Positions of a run that must be left out of the text so that the rest tokenises to the same ids."""
+def _patches(ids: list[int], tokens: TokenBytes) -> list[int]:
+    """Indices in a run that must be left out of the text so that the rest tokenises to the same ids."""
     out: list[int] = []
     todo = [(0, len(ids))]
     while todo:
@@ -125,7 +125,7 @@ def _patches(run: list[int], ids: list[int], tokens: TokenBytes) -> list[int]:
         index = _first_difference(ids[start:end], tokens)
         if index is None:
             continue
-        out.append(run[start + index])
+        out.append(start + index)
         todo += [(start, start + index), (start + index + 1, end)]
     return sorted(out)
 

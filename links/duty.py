@@ -27,11 +27,6 @@ class Duty:
     frames: int | None = None
     down: bool | None = None
 
-    @property
-    def share(self) -> float | None:
-        """Share of the time on the air."""
-        return None if self.airtime is None else self.airtime / self.period
-
     def __str__(self) -> str:
         period = {HOUR: "an hour", DAY: "a day"}.get(self.period, f"in {self.period:g} s")
         what = [] if self.airtime is None else [f"{self.airtime:g} s on the air"]

@@ -160,11 +160,6 @@ class QuestionExchange:
         return None if self.budget.seconds is None else self._began + self.budget.seconds
 
     @property
-    def latest(self) -> bytes:
-        """The payload taken last."""
-        return self._taken[-1]
-
-    @property
     def _over(self) -> bool:
         return self.complete or self.refusal is not None or self.strange or self.oversized > 0
 

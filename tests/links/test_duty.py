@@ -27,7 +27,6 @@ def test_frames_a_day_for_each_device() -> None:
     assert meter.earliest(30, 1, "a") == DAY
     assert meter.earliest(30, 1, "b") == 30
     assert str(Duty(DAY, frames=10, down=True)) == "10 frames a day to the device"
-    assert Duty(HOUR, airtime=36).share == 0.01
 
 
 @given(st.lists(st.tuples(st.floats(0, 500), st.floats(0.1, 5)), max_size=40), st.integers(1, 5))

@@ -75,7 +75,7 @@ class Pipeline:
         self.form = form
         self.edge = edge
         self.translation = translation
-        self.scorer = None if edge is None else Scorer(edge.engine, form.contract.eos_ids)
+        self.scorer = None if edge is None else Scorer(edge.model, form.contract.eos_ids)
 
     @classmethod
     def open(
@@ -263,5 +263,5 @@ class Pipeline:
 
     def shared(self, prompt_ids: Sequence[int], *, predictive: bool) -> Shared:
         """What a device has too; predictive: with the edge model's predictions."""
-        predictor = self.edge.predictive_model.predictor(prompt_ids) if self.edge and predictive else None
+        predictor = self.edge.predictor(prompt_ids) if self.edge and predictive else None
         return Shared(self.form.contract, prompt_ids, self.form.tokenizer, predictor=predictor)

@@ -98,7 +98,7 @@ class CloudQuestion:
             request = self.edge.read(header, self.prompt)
         else:
             ids = list(self.prompt_ids if prompt_ids is None else prompt_ids)
-            predictor = self.edge.predictive_model.predictor(ids) if predictive else None
+            predictor = self.edge.predictor(ids) if predictive else None
             bundle = self.edge.bundle
             anchors = decode(header, Shared(bundle.contract, ids, bundle.tokenizer, base, predictor))
             request = FillRequest(self.prompt_ids, anchors, doubt=doubt(header.extras.confidence))
@@ -157,13 +157,13 @@ class CloudQuestion:
 
     def _refined(self, options: FillOptions | None, stats: FillStats) -> Generator[Token | Retract]:
         own: list[Token] = []
-        engine, contract = self.edge.engine, self.edge.bundle.contract
+        model, contract = self.edge.model, self.edge.bundle.contract
         try:
             if not self._sent:
                 yield from self._alone(own, options, stats)
             if self._sent:
                 refined = fill_refined(
-                    engine, self.prompt_ids, self._feed, contract, options, stats, own, timeout=self._timeout
+                    model, self.prompt_ids, self._feed, contract, options, stats, own, timeout=self._timeout
                 )
                 while True:
                     self.report.settled = self._feed.over()  # before the decoder looks for what has come
@@ -178,7 +178,7 @@ class CloudQuestion:
         self, written: list[Token], options: FillOptions | None, stats: FillStats
     ) -> Generator[Token | Retract]:
         """The device's tokens without anchors, until it doubts them and asks."""
-        tokens = fill(self.edge.engine, self.prompt_ids, self._anchors(), options, stats)
+        tokens = fill(self.edge.model, self.prompt_ids, self._anchors(), options, stats)
         for token in tokens:
             self.report.settled = self._feed.over()
             if token.position >= 0:

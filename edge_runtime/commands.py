@@ -87,11 +87,20 @@ class PromptOptions:
     system: str | None = option(None, "how to answer: a system message before the prompt", metavar="TEXT")
 
 
-def open_runtime(args: ModelOptions, path: Path, variant: str | None = None) -> EdgeRuntime:
+def open_runtime(
+    args: ModelOptions, path: Path, variant: str | None = None, waiting: int | None = None
+) -> EdgeRuntime:
     """The runtime of a bundle with the command line's options; its model is not loaded yet."""
+    from edge_runtime.engine.shared import MAX_BYTES
     from edge_runtime.runtime import EdgeRuntime
 
-    return EdgeRuntime.open(path, args.variant or variant, context=args.context, threads=args.threads)
+    return EdgeRuntime.open(
+        path,
+        args.variant or variant,
+        context=args.context,
+        threads=args.threads,
+        waiting=MAX_BYTES if waiting is None else waiting,
+    )
 
 
 def read_asked(args: PromptOptions) -> Prompt | None:

@@ -10,21 +10,19 @@ them the order of the predictions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_runtime.bundle.bundle import Bundle
-from edge_runtime.decode.forced import FillStats, chunks, common_prefix
-from edge_runtime.engine.base import MAX_CHUNK, MAX_ROWS, Engine, Logits
-from edge_runtime.engine.ort_engine import OrtEngine
+from edge_runtime.decode.forced import FillStats, chunks
+from edge_runtime.engine.base import MAX_CHUNK, MAX_ROWS, Engine, Logits, common_prefix
+from edge_runtime.engine.shared import SharedModel
 from edge_runtime.errors import EngineError
 from payload import Contract
 
 
 def read_logits(
-    engine: Engine,
+    model: Engine | SharedModel,
     prompt_ids: Sequence[int],
     text: Sequence[int],
     start: int = 0,
@@ -33,56 +31,39 @@ def read_logits(
     """Yields float32[vocab] logits for the positions `start` to len(text) of an answer, each given its
     prefix.
 
-    Tokens that the engine's cache holds already are not run again; stats counts the others. A row is valid
+    Tokens that a cache holds already are not run again; stats counts the others. A row is valid
     until the next one. Raises ContextError or EngineError.
     """
     tokens = [*prompt_ids, *text]
     first = len(prompt_ids) - 1 + start  # the row that predicts the first position wanted
-    reused = min(common_prefix(engine.tokens, tokens), first)
-    engine.rewind(reused)
-    rest = tokens[reused:]
-    for begin, end, wanted in chunks(len(rest), range(first - reused, len(rest)), MAX_CHUNK, MAX_ROWS):
-        logits = engine.append(rest[begin:end], wanted)
-        if stats:
-            stats.passes += 1
-            stats.computed += end - begin
-        yield from logits
-
-
-class PredictiveModel:
-    """A bundle's model with float32 activations, loaded on first use.
-
-    identity: the fingerprint of the bundle's variant.
-    """
-
-    def __init__(self, bundle: Bundle, *, threads: int | None = None, context: int | None = None) -> None:
-        self.bundle = bundle
-        self.identity = bundle.manifest.fingerprint(bundle.variant_name)
-        self._threads, self._context = threads, context
-
-    @cached_property
-    def engine(self) -> Engine:
-        return OrtEngine.open(
-            self.bundle, threads=self._threads, context=self._context, fp32_activations=True
-        )
-
-    def predictor(self, prompt_ids: Sequence[int], stats: FillStats | None = None) -> EnginePredictor:
-        """The predictor of answers to a prompt. Predictors share the engine: use one at a time."""
-        return EnginePredictor(self.engine, prompt_ids, self.bundle.contract, self.identity, stats)
+    with model.lease(tokens) as engine:
+        reused = min(common_prefix(engine.tokens, tokens), first)
+        engine.rewind(reused)
+        rest = tokens[reused:]
+        for begin, end, wanted in chunks(len(rest), range(first - reused, len(rest)), MAX_CHUNK, MAX_ROWS):
+            logits = engine.append(rest[begin:end], wanted)
+            if stats:
+                stats.passes += 1
+                stats.computed += end - begin
+            if not np.isfinite(logits).all():
+                raise EngineError(
+                    "the model's logits are not numbers: expected finite values. Use another variant."
+                )
+            yield from logits
 
 
 class EnginePredictor:
-    """`payload.Predictor` on an engine; `stats` counts its passes and the tokens that went through them."""
+    """`payload.Predictor` on a model; `stats` counts its passes and the tokens that went through them."""
 
     def __init__(
         self,
-        engine: Engine,
+        model: Engine | SharedModel,
         prompt_ids: Sequence[int],
         contract: Contract,
         identity: bytes,
         stats: FillStats | None = None,
     ) -> None:
-        self._engine = engine
+        self._model = model
         self._vocab_size = contract.vocab_size
         self._eos = sorted(contract.eos_ids)
         self._reserved = sorted(contract.reserved)
@@ -92,16 +73,12 @@ class EnginePredictor:
 
     def read(self, text: Sequence[int], start: int) -> Iterator[NDArray[np.float64]]:
         """See `payload.Predictor`. Raises ContextError where the text is too long, EngineError otherwise."""
-        for logits in read_logits(self._engine, self.prompt_ids, text, start, self.stats):
+        for logits in read_logits(self._model, self.prompt_ids, text, start, self.stats):
             yield self._row(logits)
 
     def _row(self, logits: Logits) -> NDArray[np.float64]:
         """Log-probabilities [V + 1] of the ordinary tokens and, last, of all end tokens together."""
         wide = logits.astype(np.float64)
-        if not np.isfinite(wide).all():
-            raise EngineError(
-                "the model's logits are not numbers: expected finite values. Use another variant."
-            )
         norm = np.logaddexp.reduce(wide)
         row = np.empty(self._vocab_size + 1)
         row[:-1] = wide[: self._vocab_size]

@@ -17,8 +17,9 @@ from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from edge_runtime.bundle.bundle import Bundle
@@ -27,10 +28,11 @@ from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fi
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.engine.prepack import PrepackCache
+from edge_runtime.engine.shared import MAX_BYTES, SharedModel
 from edge_runtime.errors import UsageError
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
-from edge_runtime.predictor import PredictiveModel
+from edge_runtime.predictor import EnginePredictor
 from edge_runtime.system import performance_cores
 from edge_runtime.text.chat import Prompt, as_messages
 from edge_runtime.text.tokenizer import TextStream
@@ -65,15 +67,18 @@ class FillRequest:
 
 
 class EdgeRuntime:
-    """One bundle and its engine, which is loaded on first use and kept.
+    """One bundle and its model, which is loaded on first use and kept.
 
-    Answers are decoded one after the other; each reuses the part of the prompt that it shares with the one
-    before.
+    It takes any number of callers, from threads, tasks and answers that are half read, and each gets the text
+    that it would get alone: answers have caches of their own, and their passes take turns in the order in
+    which they are asked for. An answer reuses what an earlier one has read of its prompt.
 
     engine:  used in place of an `OrtEngine` of the bundle, such as a `GenaiEngine`. Predictive payloads are
              always decoded with ONNX Runtime: they need the writer's exact numerics.
     context: most tokens of prompt and answer; None for the bundle's context.
-    threads: None for one per fast core.
+    threads: None for one per fast core; shared by the passes that run at once.
+    engines: number of passes that may run at once.
+    waiting: bytes of caches that are kept of earlier answers.
     """
 
     def __init__(
@@ -83,18 +88,27 @@ class EdgeRuntime:
         *,
         context: int | None = None,
         threads: int | None = None,
+        engines: int = 1,
+        waiting: int = MAX_BYTES,
         cache: PrepackCache | None = None,
     ) -> None:
+        if engines < 1:
+            raise UsageError(f"engines: expected at least 1, found {engines}")
         self.bundle = bundle
         self.context = context
-        self.threads = performance_cores() if threads is None else threads
+        self.threads = max(1, (performance_cores() if threads is None else threads) // engines)
+        self.predictive_identity = bundle.manifest.fingerprint(bundle.variant_name)
+        self._share = partial(SharedModel, concurrent=engines, most=waiting)
         self._cache = cache
+        self._lock = RLock()
         self._loading: Future[Engine] | None = None
+        self._model: SharedModel | None = None
+        self._predictive: SharedModel | None = None
         self._compiled = lru_cache(MOST_GRAMMARS)(
             lambda grammar: CompiledGrammar(grammar, self.grammar_vocabulary)
         )
         if engine is not None:
-            self.engine = engine
+            self._model = self._share(engine)
 
     @classmethod
     def open(
@@ -104,9 +118,13 @@ class EdgeRuntime:
         *,
         context: int | None = None,
         threads: int | None = None,
+        engines: int = 1,
+        waiting: int = MAX_BYTES,
         prepack: bool = True,
     ) -> EdgeRuntime:
         """Opens a bundle folder and verifies its files; raises what `Bundle.open` does.
+
+        engines, waiting: see the class.
 
         prepack: keep the weights of large models in this processor's order in the user's cache folder. Files
                  verified when that was done are verified again only where their size or time has changed.
@@ -117,30 +135,56 @@ class EdgeRuntime:
             cache = None
         if not (cache and cache.verified()):
             bundle.verify()
-        return cls(bundle, context=context, threads=threads, cache=cache)
+        return cls(bundle, context=context, threads=threads, engines=engines, waiting=waiting, cache=cache)
 
-    @cached_property
+    @property
+    def model(self) -> SharedModel:
+        """The model, loaded where it is not yet. Raises ContextError or EngineError."""
+        with self._lock:
+            if self._model is None:
+                self._model = self._share(self._loading.result() if self._loading else self._load())
+            return self._model
+
+    @property
     def engine(self) -> Engine:
-        """The engine, loaded where it is not yet. Raises ContextError or EngineError."""
-        return self._loading.result() if self._loading else self._load()
+        """The engine that was loaded, to be measured; answers are decoded by engines leased from `model`."""
+        return self.model.engine
 
-    def _load(self) -> Engine:
-        return OrtEngine.open(self.bundle, context=self.context, threads=self.threads, cache=self._cache)
+    def _load(self, fp32_activations: bool = False) -> Engine:
+        cache = None if fp32_activations else self._cache
+        return OrtEngine.open(
+            self.bundle,
+            context=self.context,
+            threads=self.threads,
+            cache=cache,
+            fp32_activations=fp32_activations,
+        )
 
     def preload(self) -> None:
-        """Begins to load the model in a thread. Its errors are raised by `engine`."""
-        if self._loading is None and "engine" not in vars(self):
+        """Begins to load the model in a thread. Its errors are raised by `model`."""
+        with self._lock:
+            if self._loading is not None or self._model is not None:
+                return
             pool = ThreadPoolExecutor(1, "engine")
             self._loading = pool.submit(self._load)
             pool.shutdown(wait=False)
-            # ONNX Runtime needs the interpreter for its first milliseconds; reading a tokenizer holds it for
-            # hundreds.
-            wait([self._loading], HEAD_START)
+        # ONNX Runtime needs the interpreter for its first milliseconds; reading a tokenizer holds it for
+        # hundreds.
+        wait([self._loading], HEAD_START)
 
-    @cached_property
-    def predictive_model(self) -> PredictiveModel:
+    @property
+    def predictive_model(self) -> SharedModel:
         """The model with float32 activations, with which predictive payloads are written and read."""
-        return PredictiveModel(self.bundle, context=self.context, threads=self.threads)
+        with self._lock:
+            if self._predictive is None:
+                self._predictive = self._share(self._load(fp32_activations=True))
+            return self._predictive
+
+    def predictor(self, prompt_ids: Sequence[int], stats: FillStats | None = None) -> EnginePredictor:
+        """The predictor of answers to a prompt, for codec predictive."""
+        return EnginePredictor(
+            self.predictive_model, prompt_ids, self.bundle.contract, self.predictive_identity, stats
+        )
 
     def constrained(self, options: FillOptions | None, schema: Schema | None) -> FillOptions:
         """The options, for an answer that is a sentence of `schema` where that is given.
@@ -166,16 +210,15 @@ class EdgeRuntime:
         """What both sides of a question frame hold (see `links.frames.encode_question`).
 
         predictive: with the model behind the chat template's opening, to write or read its text predictively.
-        Its passes use the runtime's engine with float32 activations: one frame at a time.
         """
         bundle = self.bundle
-        predictor = self.predictive_model.predictor(bundle.form.opening) if predictive else None
+        predictor = self.predictor(bundle.form.opening) if predictive else None
         return Shared(bundle.contract, tokens=bundle.tokenizer, predictor=predictor)
 
     @property
     def no_anchors(self) -> AnchorSet:
         """An empty set, for an answer of the device alone."""
-        return AnchorSet.empty(min(self.engine.context, MAX_CANVAS), self.bundle.contract)
+        return AnchorSet.empty(min(self.model.context, MAX_CANVAS), self.bundle.contract)
 
     def read(self, data: bytes | Header, prompt: Prompt | None = None) -> FillRequest:
         """Decodes a payload, of which the header may be read already.
@@ -194,7 +237,7 @@ class EdgeRuntime:
             anchors = decode(header, Shared(self.bundle.contract, ids, self.bundle.tokenizer))
             return FillRequest(ids, anchors, doubt=unsure)
         stats, tokens, started = FillStats(), [], time.perf_counter()
-        predictor = self.predictive_model.predictor(ids, stats)
+        predictor = self.predictor(ids, stats)
         decoding = Decoding(header, Shared(self.bundle.contract, predictor=predictor))
         for step in decoding:
             stats.prefill = stats.prefill or time.perf_counter() - started
@@ -208,7 +251,7 @@ class EdgeRuntime:
         options = options or FillOptions()
         stats = replace(request.stats) if request.stats else FillStats()
         if request.stats is None or options.grammar:
-            tokens = fill(self.engine, request.prompt_ids, request.anchors, options, stats)
+            tokens = fill(self.model, request.prompt_ids, request.anchors, options, stats)
         else:
             tokens = self._continued(request, options, stats)
         return Answer(tokens, request.prompt_ids, lambda: request.anchors, stats, doubt=request.doubt)
@@ -218,9 +261,9 @@ class EdgeRuntime:
         if options.echo_prompt:
             yield from prompt_tokens(request.prompt_ids)
         yield from request.tokens[: options.max_tokens]
-        engine, answered = self.predictive_model.engine, [token.id for token in request.tokens]
+        model, answered = self.predictive_model, [token.id for token in request.tokens]
         rest = replace(options, echo_prompt=False)
-        yield from fill(engine, request.prompt_ids, request.anchors, rest, stats, answered=answered)
+        yield from fill(model, request.prompt_ids, request.anchors, rest, stats, answered=answered)
 
     def _prompt_of(self, header: Header, prompt: Prompt | None) -> Prompt:
         """The prompt of a payload: the one given, or the one that it carries."""

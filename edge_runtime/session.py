@@ -1,4 +1,4 @@
-"""EdgeSession: a conversation on the device, whose turns share one KV cache.
+"""EdgeSession: a conversation on the device.
 
     session = EdgeSession(EdgeRuntime.open("bundles/qwen2.5-0.5b"), system="Answer in one sentence.")
     for item in session.ask("Which river runs through Vienna?", cloud=Client("https://anchors.example.com")):
@@ -14,30 +14,25 @@ Where a question is answered is its mode:
     only_in_cloud      the cloud's anchors, or an error
 
 A session keeps messages as text, and an answer is the one that a fresh session gives which is handed the
-whole text: the engine runs only the tokens that its cache lacks. Responsible for turns, for what is dropped
+whole text: the model runs only the tokens that no cache has. Responsible for turns, for what is dropped
 where a conversation outgrows the context, and for sessions in files. Not responsible for rendering messages
 (see `text.prompt_form`), for decoding (see `runtime`) or for how a cloud is asked (see `cloud`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import struct
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from common.files import write_whole
 from edge_runtime.cloud import THRESHOLD, Cloud, CloudQuestion
 from edge_runtime.decode.answer import Answer
-from edge_runtime.decode.forced import FillOptions, Token, common_prefix
+from edge_runtime.decode.forced import FillOptions, Token
 from edge_runtime.decode.refine import Retract
-from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import SessionFileError, UsageError
 from edge_runtime.runtime import EdgeRuntime, FillRequest, Schema
 from edge_runtime.text.chat import Message, as_messages
@@ -49,8 +44,8 @@ MODES = (ONLY_ON_DEVICE, PREFER_ON_DEVICE, PREFER_IN_CLOUD, ONLY_IN_CLOUD)
 RESERVE = 128
 """Tokens kept free for an answer whose options do not limit it."""
 
-MAGIC = b"IVSESS01"
-MAX_HEADER_BYTES = 16 << 20
+FORMAT = "inverse speculation session 2"
+MAX_FILE_BYTES = 16 << 20
 
 
 def mode_of(mode: str | None, cloud: Cloud | None) -> str:
@@ -67,7 +62,7 @@ def mode_of(mode: str | None, cloud: Cloud | None) -> str:
 class EdgeSession:
     """Messages, and the runtime that answers them; clones and further sessions may share the runtime.
 
-    One answer of a runtime is decoded at a time. reserve: tokens kept free for an answer. private: whether
+    reserve: tokens kept free for an answer. private: whether
     anything was said that must not leave the device; clones and files keep it.
     """
 
@@ -105,17 +100,23 @@ class EdgeSession:
         system prompt and the question stay. A payload for the question has to be made for these messages.
         """
         limit = options.max_tokens if options and options.max_tokens else self.reserve
-        room = self.edge.engine.context - limit
-        messages = (*self._messages, Message("user", question))
-        dropped = 0
-        while len(self.edge.prompt_ids(messages)) > room:
-            head = messages[:1] if messages[0].role == "system" else ()
-            turns = messages[len(head) :]
-            rest = next((at for at in range(1, len(turns)) if turns[at].role == "user"), None)
-            if rest is None:
-                break  # the question alone: decoding says where it does not fit
-            messages, dropped = (*head, *turns[rest:]), dropped + 1
-        return messages, dropped
+        room = self.edge.model.context - limit
+        turns = (*self._messages, Message("user", question))
+        head = turns[:1] if turns[0].role == "system" else ()
+        turns = turns[len(head) :]
+        starts = [0, *(at for at in range(1, len(turns)) if turns[at].role == "user")]
+
+        def fits(dropped: int) -> bool:
+            return len(self.edge.prompt_ids((*head, *turns[starts[dropped] :]))) <= room
+
+        # Backwards from the question, which stays though it may not fit, in doubling steps: a history far
+        # beyond the context is not read.
+        dropped, step = len(starts) - 1, 1
+        while dropped and fits(max(0, dropped - step)):
+            dropped, step = max(0, dropped - step), 2 * step
+        least = max(0, dropped - step)
+        dropped = least + bisect_left(range(least, dropped), True, key=fits)
+        return (*head, *turns[starts[dropped] :]), dropped
 
     def ask(
         self,
@@ -179,66 +180,30 @@ class EdgeSession:
             self._messages = (*messages, Message("assistant", text))
 
     def save(self, path: str | Path) -> None:
-        """Writes messages and what the cache holds of them, tied to the bundle's variant by hash."""
-        engine = self.edge.engine
-        ids: list[int] = []
-        cache: list[NDArray[np.float32]] = []
-        if self._messages and isinstance(engine, OrtEngine):
-            whole = self.edge.prompt_ids(self._messages)
-            ids = whole[: common_prefix(engine.tokens, whole)]
-            cache = engine.cached(len(ids))
+        """Writes the conversation as JSON; a session that is loaded reads its text anew."""
         said = [list(message) for message in self._messages]
-        head = {**self._identity(), "messages": said, "tokens": ids, "private": self.private}
-        header = json.dumps(head, ensure_ascii=False).encode("utf-8")
-        body = b"".join([MAGIC, struct.pack("<I", len(header)), header, *(part.tobytes() for part in cache)])
-        write_whole(Path(path), body + hashlib.sha256(body).digest())
+        text = json.dumps({"format": FORMAT, "private": self.private, "messages": said}, ensure_ascii=False)
+        write_whole(Path(path), text.encode("utf-8"))
 
     @classmethod
     def load(cls, path: str | Path, edge: EdgeRuntime, *, reserve: int = RESERVE) -> Self:
-        """The session of a file, its cache restored. Raises SessionFileError where it does not fit."""
+        """The session of a file, for any bundle. Raises SessionFileError where it is none."""
         path = Path(path)
-        engine = edge.engine
-        most = engine.cache_bytes(engine.context) if isinstance(engine, OrtEngine) else 0
         try:
             with path.open("rb") as file:
-                data = file.read(most + MAX_HEADER_BYTES + 1)
+                data = file.read(MAX_FILE_BYTES + 1)
         except OSError as error:
             raise SessionFileError(f"{path}: expected a readable session, found {error}") from None
-        body, digest = data[:-32], data[-32:]
-        if not data.startswith(MAGIC) or hashlib.sha256(body).digest() != digest:
-            what = "one that is damaged or too large" if data.startswith(MAGIC) else "another file"
-            raise SessionFileError(f"{path}: expected a whole session of this software, found {what}")
-        start = len(MAGIC) + 4
+        if len(data) > MAX_FILE_BYTES:
+            raise SessionFileError(f"{path}: expected at most {MAX_FILE_BYTES} bytes, found more")
         session = cls(edge, reserve=reserve)
         try:
-            (size,) = struct.unpack_from("<I", body, len(MAGIC))
-            head: dict[str, Any] = json.loads(body[start : start + size])
+            head: dict[str, Any] = json.loads(data)
+            if head["format"] != FORMAT:
+                raise ValueError(f"format {head['format']!r:.40}")
             messages = [Message(*message) for message in head["messages"]]
             session._messages = as_messages(messages) if messages else ()
-            ids = [int(id_) for id_ in head["tokens"]]
             session.private = bool(head["private"])
-            identity = {name: str(head[name]) for name in session._identity()}
-        except (ValueError, KeyError, TypeError, RecursionError, struct.error, UsageError) as error:
-            raise SessionFileError(f"{path}: expected messages and tokens, found {error!r}") from None
-        for name, wanted in session._identity().items():
-            if identity[name] != wanted:
-                raise SessionFileError(
-                    f"{path}: expected a session of {edge.bundle.path}, variant {edge.bundle.variant_name} "
-                    f"({name} {wanted[:12]}), found one of another model ({identity[name][:12]})"
-                )
-        cache = np.frombuffer(body, np.uint8, offset=start + size)
-        if isinstance(engine, OrtEngine) and ids:
-            if len(ids) > engine.context or len(cache) != engine.cache_bytes(len(ids)):
-                raise SessionFileError(
-                    f"{path}: expected the cache of {len(ids)} tokens within a context of {engine.context}, "
-                    f"found {len(cache)} bytes. Open the model with a larger context."
-                )
-            engine.restore(ids, cache.view(np.float32))
+        except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
+            raise SessionFileError(f"{path}: expected {FORMAT} as JSON, found {error!r:.200}") from None
         return session
-
-    def _identity(self) -> dict[str, str]:
-        bundle = self.edge.bundle
-        return {
-            "contract": bundle.contract.identity,
-            "weights": bundle.manifest.fingerprint(bundle.variant_name).hex(),
-        }

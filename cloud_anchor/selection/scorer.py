@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from edge_runtime.decode.forced import FillStats
 from edge_runtime.engine.base import Engine, Logits
-from edge_runtime.errors import EngineError
+from edge_runtime.engine.shared import SharedModel
 from edge_runtime.predictor import read_logits
 
 
@@ -52,17 +52,17 @@ class SpanScores:
 
 
 class Scorer:
-    """Scores with the device's engine. A prefix shared by consecutive spans is not run again."""
+    """Scores with the device's model. A prefix shared by consecutive spans is not run again."""
 
-    def __init__(self, engine: Engine, eos_ids: frozenset[int]) -> None:
-        self.engine = engine
-        self.context = engine.context
+    def __init__(self, model: Engine | SharedModel, eos_ids: frozenset[int]) -> None:
+        self.model = model
+        self.context = model.context
         self._eos = sorted(eos_ids)
 
     def score(self, span: Span) -> SpanScores:
         """Raises ContextError where the span does not fit, EngineError where the model fails."""
         stats = FillStats()
-        rows = read_logits(self.engine, span.prompt, span.text[:-1], span.start, stats)
+        rows = read_logits(self.model, span.prompt, span.text[:-1], span.start, stats)
         judged = [self._judge(row, id_) for row, id_ in zip(rows, span.text[span.start :], strict=True)]
         greedy, margin, logprob, best, ends = map(np.asarray, zip(*judged, strict=True))
         return SpanScores(greedy, margin, logprob, best, ends, stats.computed)
@@ -71,10 +71,6 @@ class Scorer:
         self, logits: Logits, id_: int
     ) -> tuple[np.int64, np.float32, np.float32, np.float32, np.bool_]:
         """The first five columns of SpanScores at one position, whose token is `id_`."""
-        if not np.isfinite(logits).all():
-            raise EngineError(
-                "the edge model's logits are not finite numbers. Use another variant of its bundle"
-            )
         held = logits.copy()
         held[self._eos] = -np.inf
         greedy = held.argmax()

@@ -198,7 +198,7 @@ class Tracer:
         [position, text, whether it is the anchor's token, margin over the second most probable in logits]
         """
         edge, anchors = self.edge, request.anchors.by_position
-        scorer = Scorer(edge.engine, edge.bundle.contract.eos_ids)
+        scorer = Scorer(edge.model, edge.bundle.contract.eos_ids)
         scores = scorer.score(Span(request.prompt_ids, ids))
         greedy, margin, tokenizer = scores.greedy.tolist(), scores.margin.tolist(), edge.bundle.tokenizer
         reasons = [

@@ -20,14 +20,14 @@ from edge_runtime.decode.tokens import FillOptions as FillOptions
 from edge_runtime.decode.tokens import FillStats as FillStats
 from edge_runtime.decode.tokens import Source as Source
 from edge_runtime.decode.tokens import Token as Token
-from edge_runtime.decode.tokens import common_prefix as common_prefix
-from edge_runtime.engine.base import Engine, Logits, log_total
+from edge_runtime.engine.base import Engine, Logits, common_prefix, log_total
+from edge_runtime.engine.shared import SharedModel
 from edge_runtime.errors import ContextError, UsageError
 from payload import AnchorSet
 
 
 def fill(
-    engine: Engine,
+    model: Engine | SharedModel,
     prompt_ids: Sequence[int],
     anchors: AnchorSet,
     options: FillOptions | None = None,
@@ -37,26 +37,27 @@ def fill(
 ) -> Generator[Token]:
     """Yields the answer's tokens in order, each as soon as it is known, without the end token.
 
-    prompt_ids: ids of the prompt in the chat template, at least one. Those that the engine's cache already
-                starts with are not run again.
+    model:      held until the generator ends or is closed: an engine for one caller, or a model for many.
+    prompt_ids: ids of the prompt in the chat template, at least one. Those that the cache already starts with
+                are not run again.
     stats:      updated while decoding; adds to what it holds.
     answered:   first ids of the answer where they are known already; the stream continues after them.
 
     Decoding is deterministic, and greedy without `FillOptions.sampling`; an empty anchor set gives plain
-    decoding. The generator may be closed at any time: the engine stays usable. Raises UsageError for an empty
+    decoding. The generator may be closed at any time. Raises UsageError for an empty
     prompt, ContextError where prompt and anchors do not fit or no sentence of the grammar does, EngineError
     where the model fails.
     """
     options = options or FillOptions()
     if not prompt_ids:
         raise UsageError("expected a prompt of at least one token, found none")
-    if len(prompt_ids) >= engine.context:
+    if len(prompt_ids) >= model.context:
         raise ContextError(
-            f"expected a prompt of less than {engine.context} tokens, found {len(prompt_ids)}. "
+            f"expected a prompt of less than {model.context} tokens, found {len(prompt_ids)}. "
             "Raise --context or shorten the prompt."
         )
-    plan = plan_for(anchors, engine.context - len(prompt_ids), options)
-    return _decoded(engine, list(prompt_ids), list(answered), plan, options, stats or FillStats())
+    plan = plan_for(anchors, model.context - len(prompt_ids), options)
+    return _decoded(model, list(prompt_ids), list(answered), plan, options, stats or FillStats())
 
 
 class AnchorPlan:
@@ -121,7 +122,7 @@ def plan_for(anchors: AnchorSet, room: int, options: FillOptions) -> Plan:
 
 
 def _decoded(
-    engine: Engine,
+    model: Engine | SharedModel,
     prompt: list[int],
     answered: list[int],
     plan: Plan,
@@ -136,38 +137,39 @@ def _decoded(
     try:
         if options.echo_prompt:
             yield from prompt_tokens(prompt)
-        # The last token always runs: it predicts the next one.
-        reused = min(common_prefix(engine.tokens, text), len(text) - 1)
-        engine.rewind(reused)
-        if not stats.passes:
-            stats.reused = min(reused, len(prompt))
-        while True:
-            run = []
-            while (known := plan.known()) is not None:
-                plan.take(known[0])
-                run.append(known)
-            stop = plan.stop
-            plan.count(run, stats)
-            ids = [*text[engine.length :], *(id_ for id_, _ in run)]
-            first = len(ids) - len(run) - 1  # the row that predicts the run's first token
-            scored = [source is Source.ANCHOR and options.score_anchors for _, source in run]
-            rows = [first + index for index, wanted in enumerate([*scored, stop is None]) if wanted]
-            predictions = _passes(engine, ids, rows, options, stats, started)
-            for (id_, source), wanted in zip(run, scored, strict=True):
-                score = log_prob(next(predictions), id_) if wanted else None
-                text.append(id_)
-                yield Token(id_, len(text) - len(prompt) - 1, source, score)
-            if stop is not None:
-                stats.stop = stop
-                return
-            logits = next(predictions)
-            token = sampler.token(plan.allowed(logits, sampler.greedy))
-            if token in plan.eos and plan.may_end:
-                stats.stop = Stop.EOS
-                return
-            if plan.offer(token):
-                text.append(token)
-                yield Token(token, len(text) - len(prompt) - 1, Source.FILL, log_prob(logits, token))
+        with model.lease(text) as engine:
+            # The last token always runs: it predicts the next one.
+            reused = min(common_prefix(engine.tokens, text), len(text) - 1)
+            engine.rewind(reused)
+            if not stats.passes:
+                stats.reused = min(reused, len(prompt))
+            while True:
+                run = []
+                while (known := plan.known()) is not None:
+                    plan.take(known[0])
+                    run.append(known)
+                stop = plan.stop
+                plan.count(run, stats)
+                ids = [*text[engine.length :], *(id_ for id_, _ in run)]
+                first = len(ids) - len(run) - 1  # the row that predicts the run's first token
+                scored = [source is Source.ANCHOR and options.score_anchors for _, source in run]
+                rows = [first + index for index, wanted in enumerate([*scored, stop is None]) if wanted]
+                predictions = _passes(engine, ids, rows, options, stats, started)
+                for (id_, source), wanted in zip(run, scored, strict=True):
+                    score = log_prob(next(predictions), id_) if wanted else None
+                    text.append(id_)
+                    yield Token(id_, len(text) - len(prompt) - 1, source, score)
+                if stop is not None:
+                    stats.stop = stop
+                    return
+                logits = next(predictions)
+                token = sampler.token(plan.allowed(logits, sampler.greedy))
+                if token in plan.eos and plan.may_end:
+                    stats.stop = Stop.EOS
+                    return
+                if plan.offer(token):
+                    text.append(token)
+                    yield Token(token, len(text) - len(prompt) - 1, Source.FILL, log_prob(logits, token))
     finally:
         stats.fill = before + time.perf_counter() - started - stats.prefill
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from edge_runtime.decode.forced import FillOptions, FillStats, Plan, Source, Token, fill, plan_for
 from edge_runtime.engine.base import Engine
+from edge_runtime.engine.shared import SharedModel
 from payload import AnchorSet, Contract
 from payload.anchors import MAX_CANVAS
 
@@ -99,7 +100,7 @@ class AnchorFeed:
 
 
 def fill_refined(
-    engine: Engine,
+    model: Engine | SharedModel,
     prompt_ids: Sequence[int],
     feed: AnchorFeed,
     contract: Contract,
@@ -119,14 +120,14 @@ def fill_refined(
     """
     options = options or FillOptions()
     stats = stats if stats is not None else FillStats()
-    anchors = AnchorSet.empty(min(engine.context, MAX_CANVAS), contract)
+    anchors = AnchorSet.empty(min(model.context, MAX_CANVAS), contract)
     version, suppressed = 0, 0
     answer = list(answered)
     if answered:
         options = replace(options, echo_prompt=False)
     while True:
         known = [token.id for token in answer]
-        stream = fill(engine, prompt_ids, anchors, options, stats, answered=known)
+        stream = fill(model, prompt_ids, anchors, options, stats, answered=known)
         try:
             while feed.version == version:
                 token = next(stream, None)
@@ -141,7 +142,7 @@ def fill_refined(
         if found is None:
             return
         version, anchors = found
-        plan = plan_for(anchors, engine.context - len(prompt_ids), options)
+        plan = plan_for(anchors, model.context - len(prompt_ids), options)
         kept = kept_by(plan, answer, suppressed if options.grammar is None else len(answer))
         if kept < len(answer):
             yield Retract(kept)

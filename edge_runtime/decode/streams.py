@@ -1,6 +1,6 @@
 """Reading an answer by `async for`.
 
-Responsible for closing a stream that is left early, so that its engine can be used again. Not responsible for
+Responsible for closing a stream that is left early. Not responsible for
 the tokens in it.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import suppress
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -24,20 +23,26 @@ class Stream(Iterator[T_co], Protocol[T_co]):
 async def aiter_tokens(tokens: Stream[T]) -> AsyncGenerator[T]:
     """The same stream for `async for`. Every pass runs in a worker thread, so the event loop stays free.
 
-    A cancelled task ends once the running pass has ended: then the engine is ready for another request. Close
-    the generator (`contextlib.aclosing`) where it is left early without a cancellation.
+    A cancelled task ends at once, and the stream is closed once the running pass has ended. Close the
+    generator (`contextlib.aclosing`) where it is left early without a cancellation.
     """
+
+    def _close(ended: asyncio.Future[T | object]) -> None:
+        ended.exception()  # nobody waits for it
+        tokens.close()
+
     end = object()
+    loop = asyncio.get_running_loop()
     running: asyncio.Future[T | object] | None = None
     try:
         while True:
-            running = asyncio.ensure_future(asyncio.to_thread(next, tokens, end))
+            running = loop.run_in_executor(None, next, tokens, end)
             token = await asyncio.shield(running)
             if token is end:
                 return
             yield token  # type: ignore[misc]
     finally:
-        while running is not None and not running.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([running])
-        tokens.close()
+        if running is None or running.done():
+            tokens.close()
+        else:
+            running.add_done_callback(_close)

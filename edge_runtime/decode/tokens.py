@@ -5,7 +5,6 @@ Not responsible for decoding (see `forced`) or for the object that a caller read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -82,9 +81,3 @@ class FillStats:
     prefill: float = 0.0
     fill: float = 0.0
     stop: Stop | None = None
-
-
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Length of the common prefix of two sequences."""
-    size = min(len(first), len(second))
-    return next((i for i in range(size) if first[i] != second[i]), size)

@@ -64,7 +64,6 @@ def _run(args: _EndpointArguments) -> int:
 
     from edge_runtime.client.client import open_client
     from edge_runtime.endpoint.app import LOOPBACK, Endpoint, application
-    from edge_runtime.endpoint.conversation_caches import ConversationCaches
     from edge_runtime.session import PREFER_ON_DEVICE, mode_of
 
     if args.cache < 0:
@@ -78,9 +77,9 @@ def _run(args: _EndpointArguments) -> int:
             f"reach, {args.host}, found none"
         )
     client = open_client("url", args.url, None, args.timeout) if args.url else None
-    edge = open_runtime(args, choose_bundle(client, args.edge))
+    edge = open_runtime(args, choose_bundle(client, args.edge), waiting=args.cache << 20)
     logging.info("loading %s", edge.bundle.path.name)
-    _ = edge.engine
+    _ = edge.model
     endpoint = Endpoint(
         edge,
         client,
@@ -88,7 +87,6 @@ def _run(args: _EndpointArguments) -> int:
         key=key,
         max_tokens=args.max_tokens,
         delay=args.delay,
-        caches=ConversationCaches(args.cache << 20),
     )
     if endpoint.mode == PREFER_ON_DEVICE:
         within = "" if args.delay is None else f", or after {args.delay:g} s"

@@ -3,12 +3,11 @@
     GET  /v1/models
     POST /v1/chat/completions   streamed or not; a response has the further object `edge`: source, doubt, cost
 
-A conversation that continues runs only what is new, also where others were answered in between: their caches
-wait beside the engine's. Answers are decoded one after the other. Without a key only requests to this machine
-are taken, and JSON alone, which a page of another origin cannot send unasked. A stream of this protocol
-cannot take text back: in mode prefer_on_device, whose text may be refined, an answer is held back until it is
-settled, or for a delay that is set: after it nothing more is taken from the cloud, and the text goes on as it
-is written.
+A conversation that continues runs only what is new, also where others were answered in between. Answers are
+decoded one after the other. Without a key only requests to this machine are taken, and JSON alone, which a
+page of another origin cannot send unasked. A stream of this protocol cannot take text back: in mode
+prefer_on_device, whose text may be refined, an answer is held back until it is settled, or for a delay that
+is set: after it nothing more is taken from the cloud, and the text goes on as it is written.
 
 Not responsible for answers (see `edge_runtime.session`).
 """
@@ -38,7 +37,6 @@ from edge_runtime.decode.forced import FillOptions, Token
 from edge_runtime.decode.refine import Retract
 from edge_runtime.decode.streams import aiter_tokens
 from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
-from edge_runtime.endpoint.conversation_caches import ConversationCaches
 from edge_runtime.errors import CloudFailureError, UsageError
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.session import EdgeSession
@@ -67,9 +65,7 @@ class Endpoint:
         key: str | None = None,
         max_tokens: int = 512,
         delay: float | None = None,
-        caches: ConversationCaches | None = None,
     ) -> None:
-        self.caches = caches or ConversationCaches()
         self.edge, self.cloud, self.mode, self.key = edge, cloud, mode, key
         self.max_tokens, self.delay = max_tokens, delay
         self.name = edge.bundle.path.name
@@ -97,8 +93,6 @@ class Endpoint:
         session = EdgeSession(self.edge, messages=before)
         limit = min(asked.max_tokens or self.max_tokens, self.max_tokens)
         options = FillOptions(max_tokens=limit, sampling=asked.sampling)
-        messages, _ = session.prompt(question.content, options)
-        self.caches.enter(self.edge.engine, self.edge.prompt_ids(messages))
         # Sampled answers cannot be refined, and need no doubt of a cloud that is not asked.
         private = asked.sampling is not None
         return session.ask(

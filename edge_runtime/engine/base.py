@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_runtime.engine.turns import Turns
 from edge_runtime.errors import ContextError, EngineError
 
 Logits = NDArray[np.float32]
@@ -26,11 +30,13 @@ class Engine(ABC):
 
     Keeps the ids of the cache and checks arguments; a subclass runs the model.
 
-    context: most tokens of the cache. vocab: number of logits per row.
+    context: most tokens of the cache. vocab: number of logits per row. turns: taken by every pass, and shared
+    with all forks.
     """
 
     def __init__(self, *, context: int, vocab: int) -> None:
         self.context, self.vocab = context, vocab
+        self.turns = Turns()
         self._tokens: list[int] = []
 
     @property
@@ -67,7 +73,8 @@ class Engine(ABC):
             )
         if logits_for and not 0 <= min(logits_for) <= max(logits_for) < len(ids):
             raise EngineError(f"append: expected rows from 0 to {len(ids) - 1}, found {list(logits_for)}")
-        logits = self._run(ids, logits_for)
+        with self.turns:
+            logits = self._run(ids, logits_for)
         self._tokens.extend(ids)
         return logits
 
@@ -77,9 +84,33 @@ class Engine(ABC):
             raise EngineError(f"rewind: expected a length from 0 to {self.length}, found {length}")
         del self._tokens[length:]
 
+    @contextmanager
+    def lease(self, text: Sequence[int]) -> Generator[Engine]:
+        """This engine, for one caller at a time; see `SharedModel.lease`."""
+        yield self
+
+    def fork(self, tokens: int = 0) -> Self:
+        """Another cache over the same weights, which begins with the first `tokens` of this one, or none."""
+        other = copy(self)
+        other._tokens = self._tokens[:tokens]
+        return other
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory that the cache takes."""
+        return 0
+
     @abstractmethod
     def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
         """One pass over `ids` after the first `self.length` tokens: float32[len(rows), vocab]."""
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Length of the common prefix of two sequences."""
+    size = min(len(first), len(second))
+    if first[:size] == second[:size]:
+        return size
+    return next(i for i in range(size) if first[i] != second[i])
 
 
 def log_total(logits: Logits) -> float:

@@ -28,7 +28,7 @@ class KeyValueCache:
     def __init__(self, graph: BoundGraph, shape: ModelShape, context: int) -> None:
         self.names = [f"{i}.{part}" for i in range(shape.num_hidden_layers) for part in ("key", "value")]
         self.capacity = 0
-        self._graph = graph
+        self._graph, self._shape = graph, shape
         self._heads, self._head_dim = shape.num_key_value_heads, shape.head_dim
         self._context = context
         self._buffers: list[NDArray[np.float32]] = []
@@ -53,20 +53,15 @@ class KeyValueCache:
             self._graph.bind_output(f"present.{name}", buffer)
         self.capacity = capacity
 
-    def read(self, tokens: int) -> list[NDArray[np.float32]]:
-        """Views [1, C, tokens, D] of the first tokens."""
-        return [buffer[:, :, :tokens] for buffer in self._buffers] if tokens else []
+    def fork(self, graph: BoundGraph, tokens: int) -> KeyValueCache:
+        """A cache for a fork of the graph, which begins with the first tokens of this one."""
+        other = KeyValueCache(graph, self._shape, self._context)
+        if tokens:
+            other.prepare(0, tokens)
+            for source, target in zip(self._buffers, other._buffers, strict=True):
+                target[:, :, :tokens] = source[:, :, :tokens]
+        return other
 
-    def write(self, values: NDArray[np.float32], tokens: int) -> None:
-        """Takes `read`'s tensors, flat and joined, in place of what is held."""
-        self.prepare(0, tokens)
-        for part, tensor in zip(values.reshape(len(self.names), -1), self.read(tokens), strict=True):
-            tensor[:] = part.reshape(tensor.shape)
-
-    @property
-    def bytes_per_token(self) -> int:
-        return 4 * len(self.names) * self._heads * self._head_dim
-
-    def size(self, tokens: int) -> int:
+    def size(self, tokens: int = 0) -> int:
         """Bytes of a cache of so many tokens, or of the present one where that is larger."""
-        return self.bytes_per_token * max(tokens, self.capacity)
+        return 4 * len(self.names) * self._heads * self._head_dim * max(tokens, self.capacity)

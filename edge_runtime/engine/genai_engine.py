@@ -12,7 +12,7 @@ import importlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -61,7 +61,7 @@ def load_genai_model(folder: Path, *, graph: str | None = None, threads: int | N
 
 
 class GenaiEngine(Engine):
-    """Runs a bundle through `onnxruntime_genai.Generator`. Not thread-safe.
+    """Runs a bundle through `onnxruntime_genai.Generator`. Not thread-safe; forks may run beside it.
 
     Tokens are only ever appended: a token sampled by `generate_next_token` is not run when others are
     appended after it, and the logits are silently wrong. The cache is allocated at its full size.
@@ -69,11 +69,23 @@ class GenaiEngine(Engine):
 
     def __init__(self, model: Any, shape: ModelShape, *, context: int) -> None:
         super().__init__(context=context, vocab=shape.vocab_size)
+        self._model, self._shape = model, shape
         genai = genai_library()
         parameters = genai.GeneratorParams(model)
         parameters.set_search_options(max_length=context)
         self._generator = genai.Generator(model, parameters)
         self._logits: Logits = np.empty((0, self.vocab), np.float32)
+
+    def fork(self, tokens: int = 0) -> Self:
+        """As an empty cache: the library does not copy one."""
+        other = type(self)(self._model, self._shape, context=self.context)
+        other.turns = self.turns
+        return other
+
+    @property
+    def cache_bytes(self) -> int:
+        shape = self._shape
+        return 8 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * self.context
 
     @classmethod
     def open(cls, bundle: Bundle, *, context: int | None = None, threads: int | None = None) -> GenaiEngine:

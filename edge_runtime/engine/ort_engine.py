@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import onnxruntime as ort
@@ -45,7 +46,7 @@ def checked_context(bundle: Bundle, context: int | None) -> int:
 
 
 class OrtEngine(Engine):
-    """Runs a bundle's graph. Not thread-safe.
+    """Runs a bundle's graph. Not thread-safe; its forks may run beside it.
 
     The cache starts small and doubles as it fills, up to `context` tokens. It takes
     2 * layers * kv_heads * head_dim * 4 bytes per token.
@@ -116,19 +117,16 @@ class OrtEngine(Engine):
         """Number of tokens that fit the cache buffer at its present size."""
         return self._cache.capacity
 
-    def cache_bytes(self, tokens: int) -> int:
-        """Size of `cached(tokens)`."""
-        return self._cache.bytes_per_token * tokens
+    def fork(self, tokens: int = 0) -> Self:
+        other = super().fork(tokens)
+        other._graph = self._graph.fork()
+        other._cache = self._cache.fork(other._graph, tokens)
+        other._logits = np.empty((0, self.vocab), np.float32)
+        return other
 
-    def cached(self, tokens: int) -> list[NDArray[np.float32]]:
-        """Keys and values [1, C, tokens, D] of the first tokens, layer by layer: views into the cache."""
-        return self._cache.read(tokens)
-
-    def restore(self, ids: Sequence[int], cache: NDArray[np.float32]) -> None:
-        """Puts tokens and what `cached` gave for them, joined, in place of all that was run."""
-        self.rewind(0)
-        self._cache.write(cache, len(ids))
-        self._tokens.extend(ids)
+    @property
+    def cache_bytes(self) -> int:
+        return self._cache.size()
 
     def _check_names(self, graph: Path) -> None:
         names = self._cache.names

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 import onnxruntime as ort
 from numpy.typing import NDArray
@@ -78,6 +79,12 @@ class BoundGraph:
             raise EngineError(f"{graph}: expected a graph ONNX Runtime can load, found: {error}") from error
         self._binding = self._session.io_binding()
         self.inputs = {node.name for node in self._session.get_inputs()}
+
+    def fork(self) -> Self:
+        """The same graph with buffers of its own."""
+        other = copy(self)
+        other._binding = self._session.io_binding()
+        return other
 
     def bind_input(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
         """Binds an input to a buffer, which the caller keeps alive while it is bound; returns the buffer."""

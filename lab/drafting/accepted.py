@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from transformers import Qwen2ForCausalLM
 
-from edge_runtime.decode.forced import common_prefix
+from edge_runtime.engine.base import common_prefix
 from lab.drafting.answers import Target, TargetAnswer
 from lab.drafting.block_model import block_logits
 

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from edge_runtime.decode.forced import common_prefix
-from edge_runtime.engine.base import Engine
+from edge_runtime.engine.base import Engine, common_prefix
 
 Draft = Callable[[Sequence[int], int], Sequence[int]]
 """At most so many tokens that may follow a text."""

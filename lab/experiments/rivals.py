@@ -112,7 +112,7 @@ def _predictive(pipeline: Pipeline, result: PipelineResult) -> tuple[bytes, int]
     """A payload of codec predictive, and the passes of the edge model that writing it takes in the cloud."""
     assert pipeline.edge is not None  # the laboratory opens a pipeline with an edge model
     stats = FillStats()
-    predictor = pipeline.edge.predictive_model.predictor(result.run.prompt_ids, stats)
+    predictor = pipeline.edge.predictor(result.run.prompt_ids, stats)
     contract, tokenizer = result.anchors.contract, pipeline.form.tokenizer
     shared = Shared(contract, result.run.prompt_ids, tokenizer, predictor=predictor)
     data = encode(result.anchors, shared, Codec.PREDICTIVE, result.run.extras(), draft=result.draft)

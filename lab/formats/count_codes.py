@@ -56,7 +56,7 @@ def anchors_of(edge: EdgeRuntime, problem: Problem) -> AnchorSet:
     """Tokens of a right answer that the edge model would not decode, or only by less than `MARGIN`."""
     contract = edge.bundle.contract
     text = edge.bundle.tokenizer.encode(problem.answer)
-    rows = edge.predictive_model.predictor(edge.prompt_ids(problem.prompt)).read(text, 0)
+    rows = edge.predictor(edge.prompt_ids(problem.prompt)).read(text, 0)
     sent = []
     for position, row in enumerate(islice(rows, len(text))):
         ordinary = row[: contract.vocab_size]
@@ -71,7 +71,7 @@ def observed(edge: EdgeRuntime, prompts: int, seed: int) -> Iterator[list[Planne
     streams = [problems(family, seed, held_out=False) for family in FAMILIES]
     for index in range(prompts):
         problem = next(streams[index % len(streams)])
-        predictor = edge.predictive_model.predictor(edge.prompt_ids(problem.prompt))
+        predictor = edge.predictor(edge.prompt_ids(problem.prompt))
         draft = edge.bundle.tokenizer.encode(problem.answer)
         yield plan(anchors_of(edge, problem), predictor, None, TOLERANCE, draft)
 

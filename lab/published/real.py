@@ -72,7 +72,7 @@ def send(
 ) -> tuple[AnchorSet, int, Generated]:
     """One selection's anchors, bytes and answer, with the payload in a file between both sides."""
     bundle = edge.bundle
-    scorer = Scorer(edge.engine, bundle.contract.eos_ids)
+    scorer = Scorer(edge.model, bundle.contract.eos_ids)
     selected = select(run, bundle.contract, Selection(selection), scorer)
     data = encode(selected.anchors, Shared(bundle.contract, run.prompt_ids, bundle.tokenizer))
     write_whole(path, data)

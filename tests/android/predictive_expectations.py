@@ -114,7 +114,7 @@ def shipped(folder: Path, count: int) -> Iterator[dict[str, Any]]:
         if index // 4 % 2:
             text = edge.bundle.tokenizer.encode(problem.answer)
             anchors = AnchorSet.of(dict(enumerate(text)), anchors.canvas, anchors.contract, len(text))
-        predictor = edge.predictive_model.predictor(edge.prompt_ids(problem.prompt))
+        predictor = edge.predictor(edge.prompt_ids(problem.prompt))
         data = encode(anchors, Shared(anchors.contract, predictor=predictor), Codec.PREDICTIVE)
         answer = edge.fill(edge.read(data, problem.prompt))
         tokens = list(answer)

@@ -42,7 +42,7 @@ def write(file: Path, bundle: Path, variant: str, count: int, tolerance: float) 
         if index // 4 % 2:
             text = edge.bundle.tokenizer.encode(problem.answer)
             anchors = AnchorSet.of(dict(enumerate(text)), anchors.canvas, anchors.contract, len(text))
-        predictor = edge.predictive_model.predictor(edge.prompt_ids(problem.prompt))
+        predictor = edge.predictor(edge.prompt_ids(problem.prompt))
         shared = Shared(anchors.contract, predictor=predictor)
         data = encode(anchors, shared, "predictive", tolerance=tolerance)
         held = {"positions": anchors.positions, "ids": anchors.ids, "length": anchors.length}
@@ -56,7 +56,7 @@ def write(file: Path, bundle: Path, variant: str, count: int, tolerance: float) 
 
 def _rows(edge: EdgeRuntime, prompt: str, text: list[int]) -> NDArray[np.float32]:
     """Rows [n, V + 1] along a text, one pass per position, as a device reads."""
-    predictor = edge.predictive_model.predictor(edge.prompt_ids(prompt))
+    predictor = edge.predictor(edge.prompt_ids(prompt))
     rows = [next(predictor.read(text[:at], at)) for at in range(len(text))]
     return np.stack(rows).astype(np.float32)
 

@@ -8,25 +8,24 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="the endpoint needs starlette and uvicorn")
 import uvicorn
 
 from edge_runtime.decode.forced import Token
-from edge_runtime.decode.tokens import common_prefix
 from edge_runtime.endpoint.__main__ import main
 from edge_runtime.endpoint.app import Endpoint, application
 from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
-from edge_runtime.endpoint.conversation_caches import ConversationCaches
-from edge_runtime.engine.ort_engine import OrtEngine
+from edge_runtime.engine.base import common_prefix
+from edge_runtime.engine.shared import MAX_BYTES
 from edge_runtime.errors import UsageError
+from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.session import EdgeSession
 from tests.edge_runtime.test_modes import FakeCloud
-from tests.edge_runtime.test_session import BUNDLE, SHORT, real, runtime
+from tests.edge_runtime.test_session import BUNDLE, SHORT, runtime
 
 QUESTION = {"role": "user", "content": "What is the capital of Japan?"}
 
@@ -108,23 +107,13 @@ def test_a_conversation_runs_what_is_new(served: Served) -> None:
     assert found["edge"]["cached_tokens"] > len(BUNDLE.form.ids(QUESTION["content"])) - 12
 
 
-def test_conversations_in_turn_run_what_is_new_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted in the engine; their common beginning, a system message, is read once."""
-    edge = real()
-    ran: list[int] = []
-    run = cast(OrtEngine, edge.engine)._run
-
-    def counted(ids: list[int], rows: list[int]) -> Any:
-        ran.append(len(ids))
-        return run(ids, rows)
-
-    monkeypatch.setattr(edge.engine, "_run", counted)
+def test_conversations_in_turn_run_what_is_new_of_each() -> None:
+    """Their common beginning, a system message, is read once."""
     system = {"role": "system", "content": "Answer in one short sentence, and name one place at most."}
 
-    def turns(caches: ConversationCaches) -> list[tuple[int, int, list[int]]]:
+    def turns(waiting: int) -> list[tuple[int, int, list[int]]]:
         """Tokens run, tokens new and the answer's ids in each turn; two conversations take turns."""
-        edge.engine.rewind(0)
-        endpoint = Endpoint(edge, max_tokens=12, caches=caches)
+        endpoint = Endpoint(EdgeRuntime.open(BUNDLE.path, "fp32", threads=1, waiting=waiting), max_tokens=12)
         talks = [
             [system, {"role": "user", "content": f"What is the capital of {of}?"}]
             for of in ("Japan", "Chile")
@@ -133,52 +122,22 @@ def test_conversations_in_turn_run_what_is_new_of_each(monkeypatch: pytest.Monke
         found = []
         for turn in range(3):
             for number, talk in enumerate(talks):
-                ran.clear()
                 answer = endpoint.answer(ChatRequest.of({"messages": talk}))
                 ids = [token.id for token in answer if isinstance(token, Token)]
                 prompt = list(answer.prompt_ids)
-                found.append((sum(ran), len(prompt) - common_prefix(prompt, read[number]) + len(ids), ids))
+                new = len(prompt) - common_prefix(prompt, read[number]) + len(ids)
+                found.append((answer.stats.computed, new, ids))
                 read[number] = prompt + ids
                 said = {"role": "assistant", "content": BUNDLE.tokenizer.decode(ids)}
                 talk += [said, {"role": "user", "content": f"And in {turn}?"}]
         return found
 
-    kept, one = turns(ConversationCaches()), turns(ConversationCaches(0))
+    kept, one = turns(MAX_BYTES), turns(0)
     assert [ids for *_, ids in kept] == [ids for *_, ids in one]
     # The token that ended an answer is run with the next turn.
     assert all(count <= new + 1 for count, new, _ in kept)
     assert kept[1][0] < kept[0][0] - 10  # the second conversation's system message was the first's
     assert all(count > new + 10 for count, new, _ in one[2:])
-
-
-def test_waiting_caches_are_bounded_and_the_oldest_go() -> None:
-    engine = cast(OrtEngine, real().engine)
-    caches = ConversationCaches(engine.cache_bytes(100))
-    talks = [[number] * 40 for number in range(1, 5)]
-    for ids in talks:
-        caches.enter(engine, ids)
-        engine.rewind(common_prefix(engine.tokens, ids))
-        engine.append(ids)
-        assert caches.size <= caches.most
-    caches.enter(engine, [*talks[2], 9])
-    assert list(engine.tokens) == talks[2]
-    kept = [part.copy() for part in engine.cached(40)]
-    engine.rewind(0)
-    engine.append(talks[2])
-    for old, new in zip(kept, engine.cached(40), strict=True):
-        np.testing.assert_allclose(old, new, atol=1e-5)
-    caches.enter(engine, [*talks[0], 9])
-    assert list(engine.tokens) == talks[2]  # its own was forgotten
-    caches.enter(engine, [9] * 40)
-    assert caches.size == engine.cache_bytes(80)
-    longer = [*talks[3], 8, 8]
-    caches.enter(engine, longer)
-    assert list(engine.tokens) == talks[3]
-    engine.append([8, 8])
-    caches.enter(engine, [*longer[:-1], 7])  # another way from the middle keeps both
-    assert list(engine.tokens) == longer
-    ConversationCaches(10).enter(engine, [5])
-    caches.enter(runtime()[0].engine, [5])  # an engine whose cache cannot be read
 
 
 @pytest.mark.parametrize("mode", ["prefer_on_device", "prefer_in_cloud"])

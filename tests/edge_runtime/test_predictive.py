@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,9 @@ class Ordinary:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
+    def lease(self, text: Sequence[int]) -> Any:
+        return nullcontext(self)
+
     def append(self, ids: Sequence[int], logits_for: Sequence[int] = ()) -> Any:
         logits = self._engine.append(ids, logits_for).copy()
         logits[:, self._odd] = -1e9
@@ -55,7 +59,7 @@ class Ordinary:
 
 
 def payload(edge: EdgeRuntime, anchors: AnchorSet, **options: Any) -> bytes:
-    predictor = edge.predictive_model.predictor(edge.prompt_ids(PROMPT))
+    predictor = edge.predictor(edge.prompt_ids(PROMPT))
     return encode(anchors, Shared(edge.bundle.contract, predictor=predictor), "predictive", **options)
 
 
@@ -77,7 +81,7 @@ def test_a_payload_comes_back_and_its_text_is_that_of_forced_decoding(
     assert [t[:3] for t in tokens[:many]] == [t[:3] for t in plain[:many]]
     text = [t.id for t in tokens[: many - 1]]
     for token, logits in zip(
-        tokens, read_logits(edge.predictive_model.engine, request.prompt_ids, text), strict=False
+        tokens, read_logits(edge.predictive_model, request.prompt_ids, text), strict=False
     ):
         assert token.logprob == pytest.approx(log_prob(logits, token.id), abs=1e-3)
     assert request.stats
@@ -133,7 +137,7 @@ def test_a_draft_costs_one_pass(edge: EdgeRuntime) -> None:
     anchors = some_anchors(edge)
     request = edge.read(payload(edge, anchors), PROMPT)
     text = [token.id for token in request.tokens]
-    predictor = edge.predictive_model.predictor(request.prompt_ids)
+    predictor = edge.predictor(request.prompt_ids)
     data = encode(anchors, Shared(edge.bundle.contract, predictor=predictor), "predictive", draft=text)
     assert predictor.stats.passes == 1
     assert edge.read(data, PROMPT).anchors == anchors
@@ -143,7 +147,7 @@ def test_a_draft_costs_one_pass(edge: EdgeRuntime) -> None:
 def test_unrounded_one_row_and_many_give_the_same_numbers(tiny_bundle: Path, variant: str) -> None:
     edge = EdgeRuntime.open(tiny_bundle, variant, threads=1, prepack=False)
     prompt, text = edge.prompt_ids(PROMPT), list(range(3, 40))
-    predictor = edge.predictive_model.predictor(prompt)
+    predictor = edge.predictor(prompt)
     together = [row.copy() for row in predictor.read(text, 0)]
     assert len(together) == len(text) + 1
     apart = [next(predictor.read(text[:at], at)).copy() for at in range(len(text) + 1)]

@@ -50,7 +50,7 @@ def fills(
         room = edge.bundle.context - len(ids)
         kinds = list(plans(rng, alone["ids"], edge.bundle.contract, room))
         for at, codec in enumerate(codecs):
-            predictor = edge.predictive_model.predictor(ids) if codec is Codec.PREDICTIVE else None
+            predictor = edge.predictor(ids) if codec is Codec.PREDICTIVE else None
             shared = Shared(edge.bundle.contract, ids, edge.bundle.tokenizer, predictor=predictor)
             carried = Extras(prompt if (number + at) % 3 == 0 else None)
             yield _row(edge, prompt, encode(kinds[(number + 3 * at) % len(kinds)], shared, codec, carried))

@@ -368,7 +368,7 @@ def test_the_text_is_that_of_the_last_payload(
 
 
 def predictive(edge: EdgeRuntime, anchors: AnchorSet, base: Base | None = None) -> bytes:
-    predictor = edge.predictive_model.predictor(edge.prompt_ids(PROMPT))
+    predictor = edge.predictor(edge.prompt_ids(PROMPT))
     shared = Shared(edge.bundle.contract, predictor=predictor, base=base)
     return encode(anchors, shared, Codec.PREDICTIVE)
 

@@ -5,8 +5,6 @@ Not responsible for the moments that it needs (see `moments`) or for graphs (see
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -61,8 +59,8 @@ def gptq(weight: FloatArray, block: int, moments: npt.NDArray[np.float64]) -> Bl
             steps = (target * inverse).round().clamp(-_ZERO, _ZERO - 1)
             integers[at] = (steps + _ZERO).to(torch.uint8)
             errors[at] = wanted[at] - steps * scale
-    rows = len(weight)
-    return packed_blocks(integers.T.reshape(-1, block).numpy(), scales.T.reshape(-1, 1).numpy(), rows)
+    packed = pack_nibbles(integers.T.reshape(len(weight), -1, block).numpy())
+    return Blocks(packed, np.ascontiguousarray(scales.T.numpy(), np.float32))
 
 
 def by_gptq(moments: InputMoments) -> LayerQuantizer:
@@ -77,17 +75,3 @@ def gptq_bytes(shape: DecoderShape) -> int:
     # In float64: the moments of a layer (of the widest input and of narrower ones), two matrices on the way
     # to the factor, and the weights, transposed, with their errors.
     return 8 * (4 * inputs**2 + 3 * inputs * outputs)
-
-
-def packed_blocks(
-    integers: npt.NDArray[Any], scales: npt.NDArray[Any], rows: int, zeros: npt.NDArray[Any] | None = None
-) -> Blocks:
-    """Blocks of integers [N * blocks, B] with scales and zero points [N * blocks, 1]."""
-    count = len(integers) // rows
-    packed = pack_nibbles(integers.astype(np.uint8).reshape(rows, count, -1))
-    scale = np.ascontiguousarray(scales.reshape(rows, count), np.float32)
-    if zeros is None:
-        return Blocks(packed, scale)
-    even = np.zeros((rows, count + count % 2), np.uint8)
-    even[:, :count] = zeros.reshape(rows, count)
-    return Blocks(packed, scale, pack_nibbles(even))

@@ -23,13 +23,11 @@ class Blocks(NamedTuple):
 
     packed: uint8 [N, ceil(K/B), B*bits/8]; for 4 bits the even column is in the low half of a byte.
     scales: float32 [N, ceil(K/B)].
-    zeros:  uint8 [N, ceil(ceil(K/B)/2)], for 4 bits, packed as the weights are; None stands for 2^(bits-1).
-    weight[n, k] = (integer - zero) * scale; columns from K on are padding and stand for 0.
+    weight[n, k] = (integer - 2^(bits-1)) * scale; columns from K on are padding and stand for 0.
     """
 
     packed: npt.NDArray[np.uint8]
     scales: npt.NDArray[np.float32]
-    zeros: npt.NDArray[np.uint8] | None = None
 
 
 def quantize(weight: npt.NDArray[np.float32], bits: int, block: int = BLOCK) -> Blocks:

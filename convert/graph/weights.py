@@ -125,12 +125,9 @@ class Blockwise:
     def linear(self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: Bias = None) -> str:
         block = self.block_of(weight.shape[1])
         blocks = self.layers(name, weight, block) if self.layers else quantize(weight, self.bits, block)
-        zeros = "" if blocks.zeros is None else graph.weight(f"{name}.zeros", blocks.zeros)
-        inputs = [x, *self._stored(graph, name, blocks), zeros]
+        inputs = [x, *self._stored(graph, name, blocks)]
         if bias is not None:
-            inputs += ["", graph.weight(f"{name}.bias", bias)]  # no group index
-        elif not zeros:
-            inputs.pop()
+            inputs += ["", "", graph.weight(f"{name}.bias", bias)]  # no zero points, no group index
         return self._matmul(graph, inputs, (weight.shape[0], weight.shape[1]))
 
     def embedding(self, graph: GraphWriter, ids: str, weight: FloatArray) -> str:

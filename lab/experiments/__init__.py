@@ -19,6 +19,7 @@ PAPER = "paper"
 
 ELSEWHERE = {
     "codec_bench": "lab.formats.codec_bench",
+    "int4": "lab.benches.int4",
     "recorded": "lab.published.recorded",
     "losses": "lab.drafting.experiment",
 }

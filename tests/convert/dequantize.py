@@ -11,10 +11,7 @@ from convert.graph.quantisation import Blocks
 def dequantize(blocks: Blocks, bits: int, columns: int) -> npt.NDArray[np.float32]:
     """The matrix [N, columns] that the blocks stand for."""
     integers = blocks.packed if bits == 8 else _nibbles(blocks.packed)
-    zeros = np.full(blocks.scales.shape, 1 << (bits - 1), np.float32)
-    if blocks.zeros is not None:
-        zeros = _nibbles(blocks.zeros)[:, : zeros.shape[1]].astype(np.float32)
-    values = (integers.astype(np.float32) - zeros[..., None]) * blocks.scales[..., None]
+    values = (integers.astype(np.float32) - (1 << (bits - 1))) * blocks.scales[..., None]
     matrix: npt.NDArray[np.float32] = values.reshape(len(values), -1)[:, :columns]
     return matrix
 

@@ -15,11 +15,11 @@ from transformers import AutoModelForCausalLM
 from convert.conversion import bundle_shape
 from convert.graph.decoder import DialectName, write_graph
 from convert.graph.dialects import exact_scale
-from convert.graph.quantisation import BLOCK, Blocks, quantize
+from convert.graph.quantisation import BLOCK, quantize
 from convert.graph.weights import Blockwise, Floating, WeightFormat
 from convert.source.checkpoint import Checkpoint
 from edge_runtime.engine.ort_engine import OrtEngine
-from lab.benches.int4_formats import WithTable
+from lab.benches.int4 import WithTable
 from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 from tests.convert.dequantize import dequantize
 
@@ -61,20 +61,14 @@ def blockwise(bits: int, block: int = BLOCK) -> Weights:
     return stored
 
 
-def with_zeros(name: str, weight: np.ndarray, block: int) -> Blocks:
-    """Blocks whose zero points are stored, in the middle."""
-    blocks = quantize(weight, 4, block)
-    return blocks._replace(zeros=np.full((len(weight), -(-blocks.scales.shape[1] // 2)), 0x88, np.uint8))
-
-
 FORMATS: dict[str, tuple[WeightFormat, Weights]] = {
     "fp32": (Floating(), lambda w: w),
     "fp16": (Floating(half=True), halved),
     # With float32 activations the only loss is that of storage, which PyTorch is given too.
     "int8": (Blockwise(8, accuracy=0), blockwise(8)),
     "int4": (Blockwise(4, 64, accuracy=0), blockwise(4, 64)),
-    "int4 with zero points, table in int8": (
-        WithTable(4, accuracy=0, table=Blockwise(8, accuracy=0), layers=with_zeros),
+    "int4, table in int8": (
+        WithTable(4, accuracy=0, table=Blockwise(8, accuracy=0)),
         lambda weight: blockwise(8 if len(weight) == VOCABULARY else 4)(weight),
     ),
 }

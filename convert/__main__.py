@@ -73,12 +73,6 @@ class ConvertOptions:
         action="append",
         metavar="VARIANT.NAME=VALUE",
     )
-    calibration: Path | None = option(
-        None,
-        "UTF-8 text for int4's calibration, in the languages and forms of its use (default: built in)",
-        Path,
-        metavar="FILE",
-    )
 
 
 def parser() -> CommandParser:
@@ -150,7 +144,6 @@ def run(options: ConvertOptions) -> None:
         revision=options.revision,
         tokenizer=options.tokenizer,
         chat_template=read_text(options.chat_template, OptionError) if options.chat_template else None,
-        calibration=read_text(options.calibration, OptionError) if options.calibration else None,
         thresholds=thresholds_of(variants, options.threshold or []),
         force=options.force,
         progress=Bars(),

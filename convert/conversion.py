@@ -32,7 +32,7 @@ from convert.check.reference import Reference, make_reference
 from convert.check.verify import Figures, Thresholds, compare
 from convert.errors import ConvertError, OptionError, ResourceError
 from convert.graph.calibrated import by_gptq
-from convert.graph.calibration_texts import conversation_ids, text_pieces
+from convert.graph.calibration_texts import conversation_ids
 from convert.graph.decoder import write_graph
 from convert.graph.genai import GRAPH, write_genai_config, write_genai_graph
 from convert.graph.moments import InputMoments
@@ -80,7 +80,6 @@ def convert(
     thresholds: Mapping[str, Thresholds] | None = None,
     threads: int | None = None,
     tokenizer: Path | None = None,
-    calibration: str | None = None,
     chat_template: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -95,7 +94,6 @@ def convert(
     thresholds: bounds of the figures by variant, instead of the variant's own.
     threads:    for PyTorch and ONNX Runtime; None for their defaults.
     tokenizer:  folder whose tokenizer and chat template replace those of a .gguf file.
-    calibration: text for a variant that is calibrated; None for the built-in conversations.
     chat_template: in Jinja, in place of the checkpoint's own.
     force:      replace a bundle that is already at `out`.
 
@@ -109,9 +107,9 @@ def convert(
     report = progress or Silent()
     try:
         source = _located(model, revision, tokenizer, out, report)
-        return _Conversion(
-            source, out, names, context, questions, thresholds or {}, threads, calibration, report
-        ).run(chat_template)
+        return _Conversion(source, out, names, context, questions, thresholds or {}, threads, report).run(
+            chat_template
+        )
     except OSError as error:
         raise ResourceError(
             f"{error.filename or out}: expected to read and write here, found: {error.strerror or error}. "
@@ -157,7 +155,6 @@ class _Conversion:
     prompts: tuple[str, ...]
     thresholds: Mapping[str, Thresholds]
     threads: int | None
-    calibration: str | None
     progress: Progress
 
     def __post_init__(self) -> None:
@@ -168,9 +165,6 @@ class _Conversion:
         self.context = min(DEFAULT_CONTEXT, most) if wanted is None else wanted
         if unknown := set(self.thresholds) - set(self.variants):
             raise OptionError(f"threshold for {min(unknown)!r}, which is not among the variants to convert.")
-        if self.calibration is not None and not any(RECIPES[name].calibrated for name in self.variants):
-            names = ", ".join(self.variants)
-            raise OptionError(f"calibration: expected a variant that is calibrated (int4), found {names}.")
 
     def run(self, chat_template: str | None) -> Manifest:
         variants = self.variants
@@ -228,20 +222,9 @@ class _Conversion:
             )
         return reference
 
-    def _texts(self, identity: Identity) -> list[list[int]]:
-        """Token ids of the calibration; raises OptionError where a file's text is too short."""
-        given = self.calibration
-        if given is None:
-            return conversation_ids(identity)
-        texts = text_pieces(identity, given)
-        if (found := sum(map(len, texts))) < MIN_POSITIONS:
-            expected = f"a text of at least {MIN_POSITIONS} tokens"
-            raise OptionError(f"calibration: expected {expected}, found {found}. Give a longer one.")
-        return texts
-
     def _variant(self, name: str, reference: Reference, identity: Identity, workspace: Workspace) -> Variant:
         recipe = RECIPES[name]
-        texts = self._texts(identity) if recipe.calibrated else []
+        texts = conversation_ids(identity) if recipe.calibrated else []
         graph = f"{name}/model.onnx"
         path = workspace.bundle / graph
 

@@ -1,4 +1,4 @@
-"""The texts of a calibration: questions with answers, or a file of the user's.
+"""The texts of a calibration: questions with answers.
 
 Responsible for the texts as token ids. Not responsible for what is measured on them (see `moments`).
 
@@ -12,10 +12,6 @@ from pathlib import Path
 
 from edge_runtime.text.prompt_form import PromptForm
 
-MOST_IDS = 8192
-"""Ids of a text that are used."""
-PIECE = 256
-
 _CONVERSATIONS = Path(__file__).with_name("conversations.json")
 """Written for this project: arithmetic, multiple choice, facts, code, prose, other languages."""
 
@@ -28,9 +24,3 @@ def conversations() -> list[tuple[str, str]]:
 def conversation_ids(form: PromptForm) -> list[list[int]]:
     """Token ids of each of `conversations`, question and answer in the model's own form."""
     return [form.ids(question) + form.tokenizer.encode(answer) for question, answer in conversations()]
-
-
-def text_pieces(form: PromptForm, text: str, most: int = MOST_IDS) -> list[list[int]]:
-    """The first `most` ids of a text, in pieces of at most `PIECE`; the last id begins none."""
-    ids = form.tokenizer.encode(text)[:most]
-    return [ids[start : start + PIECE] for start in range(0, len(ids) - 1, PIECE)]

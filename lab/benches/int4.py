@@ -27,7 +27,7 @@ from convert.check.verify import agree, divergence
 from convert.conversion import bundle_shape
 from convert.errors import OptionError
 from convert.graph.calibrated import by_gptq
-from convert.graph.calibration_texts import conversation_ids, text_pieces
+from convert.graph.calibration_texts import conversation_ids
 from convert.graph.decoder import write_graph
 from convert.graph.moments import InputMoments
 from convert.graph.nodes import GraphWriter
@@ -58,6 +58,7 @@ ROWS = (
 )
 
 CONTEXT = 1024
+PIECE = 256
 CHUNK = 64
 ANSWER = 24
 TRIALS: dict[str, Callable[[Bench], Trial]] = {
@@ -110,7 +111,8 @@ class Formats:
 
     def pieces(self, text: str, most: int) -> list[list[int]]:
         """The first `most` ids of a text file, in pieces."""
-        return text_pieces(self.identity, Path(text).read_text(encoding="utf-8"), most)
+        ids = self.identity.tokenizer.encode(Path(text).read_text(encoding="utf-8"))[:most]
+        return [ids[start : start + PIECE] for start in range(0, len(ids) - 1, PIECE)]
 
     def moments(self) -> InputMoments:
         """The moments on the calibration: the file's text, or what a conversion has for one."""

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from convert import convert as run_convert
-from convert.__main__ import main
 from convert.check.prompts import DEFAULT_PROMPTS
 from convert.check.reference import Reference, ReferenceText
 from convert.check.verify import Thresholds, compare
 from convert.conversion import bundle_shape
 from convert.errors import SourceError
 from convert.graph.calibrated import by_gptq, gptq, gptq_bytes
-from convert.graph.calibration_texts import conversation_ids, conversations, text_pieces
+from convert.graph.calibration_texts import conversation_ids, conversations
 from convert.graph.decoder import write_graph
 from convert.graph.moments import InputMoments
 from convert.graph.quantisation import quantize
@@ -97,14 +96,6 @@ def test_the_texts_are_none_of_the_verification(identity: Identity) -> None:
         assert identity.tokenizer.decode(ids).endswith(answer)
 
 
-def test_a_users_text_is_cut_into_pieces(identity: Identity) -> None:
-    pieces = text_pieces(identity, "one river, two rivers, " * 400, most=700)
-    assert [len(piece) for piece in pieces] == [256, 256, 188]
-    assert [id_ for piece in pieces for id_ in piece] == identity.tokenizer.encode(
-        "one river, two rivers, " * 400
-    )[:700]
-
-
 def test_the_manifest_states_method_and_blocks(bundle: Path) -> None:
     variants = read_manifest(bundle).variants
     assert variants["int4"].quantisation == {"method": "gptq", "bits": 4, "blocks": [64]}
@@ -152,29 +143,9 @@ def test_widths_that_64_does_not_divide(tmp_path: Path) -> None:
     assert np.isfinite(OrtEngine.open(Bundle.open(out), threads=1).append([1, 2, 3], [2])).all()
 
 
-def test_another_text_gives_other_weights(
-    checkpoint_folder: Path, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "text.txt").write_text("Numbers: 3, 5, 8, 13, 21. " * 40)
-    out = tmp_path / "out"
-    command = [str(checkpoint_folder), "-o", str(out), "--threshold", "int4.top1=0"]
-    command += ["--threshold", "int4.mean_kl=9", "--calibration"]
-    assert main([*command, str(tmp_path / "text.txt"), "--variants", "int4"]) == 0
-    data = "int4/model.onnx.data"
-    found, other = (read_manifest(path).variants["int4"].files for path in (out, bundle))
-    assert found["int4/model.onnx"] == other["int4/model.onnx"]
-    assert found[data].size == other[data].size
-    assert found[data].sha256 != other[data].sha256
-    capsys.readouterr()
-    for text, said in (("absent.txt", "expected a readable text file"), ("short.txt", "at least 256 tokens")):
-        (tmp_path / "short.txt").write_text("Too short.")
-        assert main([*command, str(tmp_path / text), "--variants", "int4", "--force"]) == 2
-        assert said in capsys.readouterr().err
-
-
 def test_the_preflight_knows_of_the_calibration(checkpoint: Checkpoint, tmp_path: Path) -> None:
     def memory(*variants: str) -> int:
-        return estimate(checkpoint, variants, 512, 1, tmp_path, (0, 0)).memory
+        return estimate(checkpoint, variants, 512, 1, tmp_path).memory
 
     shape = checkpoint.shape
     assert gptq_bytes(shape) >= 8 * 4 * shape.intermediate_size**2

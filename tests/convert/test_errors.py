@@ -153,7 +153,6 @@ def test_weights_that_are_no_numbers(broken: Path) -> None:
         ({"context": 40}, "40"),
         ({"revision": "main"}, "main"),
         ({"thresholds": {"int4": convert.Thresholds()}}, "int4"),
-        ({"variants": ["int8"], "calibration": "text"}, "int8"),
         ({"out": Path("/")}, "/"),
     ],
 )

@@ -23,7 +23,7 @@ from common.files import read_json
 from convert.errors import ArchitectureError, SourceError
 from convert.source.architectures import ARCHITECTURES, Architecture
 from convert.source.rotary import RotaryScaling
-from edge_runtime.bundle.manifest import Sizes
+from edge_runtime.bundle.manifest import Sizes, size_problem
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -158,6 +158,8 @@ def shape_of(config: dict[str, Any], where: str) -> DecoderShape:
     local = parameters.get("sliding_attention") or {}
     parameters = parameters.get("full_attention") or parameters
     rope = config.get("rope_scaling") or parameters
+    if problem := size_problem(config):
+        raise SourceError(f"{where}: {problem}.")
     try:
         heads = int(config["num_attention_heads"])
         hidden = int(config["hidden_size"])

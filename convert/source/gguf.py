@@ -19,6 +19,7 @@ from convert.source.architectures import ARCHITECTURES
 from convert.source.checkpoint import FloatArray, digest_of, shape_of
 from convert.source.gguf_tokenizer import Metadata, end_ids, tokenizer_files
 from convert.source.rotary import RotaryScaling, frequencies
+from edge_runtime.bundle.manifest import size_problem
 
 if TYPE_CHECKING:
     from gguf import GGUFReader
@@ -101,6 +102,8 @@ class GgufFile:
         if number("expert_count", 0):
             raise ArchitectureError(f"{self.path}: expected a dense model, found a mixture of experts.")
         heads, hidden = number("attention.head_count"), number("embedding_length")
+        if problem := size_problem({"num_attention_heads": heads, "hidden_size": hidden}):
+            raise SourceError(f"{self.path}: {problem}.")
         head_dim = number("attention.key_length", hidden // heads)
         if number("rope.dimension_count", head_dim) != head_dim:
             raise ArchitectureError(f"{self.path}: expected rotary positions over whole heads, found a part.")

@@ -7,7 +7,10 @@ gives. Not responsible for weights or graphs.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,9 @@ _TEXTS = (
 )
 """Texts on which both tokenizers must agree besides the prompts: digits, spaces, accents, specials."""
 
+
+MAX_SECONDS = 3.0
+"""For the rendering of a chat template, a program of a stranger."""
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
@@ -70,7 +76,8 @@ def read_identity(
             "give one with --chat-template FILE."
         )
     try:
-        template = compile_template(_renderer(original))
+        with time_limit(MAX_SECONDS, f"{checkpoint.folder}: the chat template"):
+            template = compile_template(_renderer(original))
     except JinjaTemplateError as error:
         raise TemplateError(str(error)) from error
     try:
@@ -84,6 +91,25 @@ def read_identity(
     identity = Identity(tokenizer, template, contract, text, original.chat_template)
     _check_parity(identity, original, prompts)
     return identity
+
+
+@contextmanager
+def time_limit(seconds: float, what: str) -> Iterator[None]:
+    """Raises TemplateError in what takes longer; in the main thread alone, and where there are alarms."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise TemplateError(f"{what}: expected an end within {seconds:g} s, found none.")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _transformers_tokenizer(folder: Path) -> Any:

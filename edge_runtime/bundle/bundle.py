@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -105,9 +106,14 @@ class Bundle:
         return PromptForm(self.tokenizer, self.template, self.contract)
 
     def verify(self) -> None:
-        """Checks size and SHA-256 of the common files and of the chosen variant's."""
+        """Checks size and SHA-256 of the common files and of the chosen variant's, and that its graphs read
+        no other file.
+        """
         for name, record in {**self.manifest.files, **self.variant.files}.items():
             verify_file(self.path / name, record)
+        for name in self.variant.files:
+            if name.endswith(".onnx"):
+                check_weights(self.path, name, self.variant.files)
 
     def verify_contract(self) -> None:
         """Checks that the manifest's contract is that of its tokenizer and template.
@@ -191,6 +197,30 @@ def verify_file(path: Path, expected: FileRecord) -> None:
         raise BundleHashError(
             f"{path}: expected SHA-256 {expected.sha256}, found {found.sha256}: "
             "the file was changed. Copy the bundle again."
+        )
+
+
+_LOCATION = b"location"
+_WEIGHTS = re.compile(rb"\x0a\x08location\x12([\x01-\x7f])", re.DOTALL)
+"""StringStringEntryProto of a tensor's external data: the key, and the length of the file's name."""
+
+
+def check_weights(folder: Path, graph: str, files: Collection[str]) -> None:
+    """Raises BundleFileError where a graph's weights lie in a file that is not among the bundle's `files`.
+
+    The key of such a file stands in the graph's bytes, however they are encoded: one that is not followed by
+    a name in the form that converters write is refused too.
+    """
+    data = (folder / graph).read_bytes()
+    names = {data[at.end() : at.end() + at[1][0]] for at in _WEIGHTS.finditer(data)}
+    found = {name.decode("utf-8", "replace") for name in names}
+    allowed = {name.removeprefix(graph.rpartition("/")[0] + "/") for name in files}
+    if data.count(_LOCATION) != len(_WEIGHTS.findall(data)):
+        found.add("a name that cannot be read")
+    if odd := sorted(found - allowed):
+        raise BundleFileError(
+            f"{folder / graph}: expected weights in files that {MANIFEST} lists, found {odd[0]!r:.80}. "
+            "Convert the model again, or fetch the bundle from whom you trust."
         )
 
 

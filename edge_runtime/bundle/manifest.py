@@ -34,6 +34,26 @@ class FileRecord:
         return {"size": self.size, "sha256": self.sha256}
 
 
+MOST = {
+    "hidden_size": 1 << 17,
+    "num_hidden_layers": 1 << 10,
+    "num_attention_heads": 1 << 10,
+    "num_key_value_heads": 1 << 10,
+    "head_dim": 1 << 13,
+    "intermediate_size": 1 << 20,
+    "vocab_size": 1 << 22,
+}
+"""Largest sizes that are taken, several times those of any published model: files of strangers state them."""
+
+
+def size_problem(sizes: Mapping[str, Any]) -> str | None:
+    """What is wrong with the first of these sizes that is out of bounds, as "expected ..., found ..."."""
+    for name, most in MOST.items():
+        if name in sizes and not (type(sizes[name]) is int and 0 < sizes[name] <= most):
+            return f"expected {name} from 1 to {most}, found {sizes[name]!r:.40}"
+    return None
+
+
 @dataclass(frozen=True)
 class Sizes:
     """The sizes of a model's tensors. Field names are those of its configuration.
@@ -64,9 +84,9 @@ class ModelShape(Sizes):
         for field in dataclasses.fields(cls):
             kind = str if field.name in ("id", "revision", "architecture") else int
             value = _get(data, field.name, kind, "model")
-            if kind is int and value <= 0:
-                raise _expected(f"model.{field.name} above 0", value)
             values[field.name] = value
+        if problem := size_problem(values):
+            raise BundleSchemaError(f"{MANIFEST}: model: {problem}")
         return cls(**values)
 
     def to_json(self) -> dict[str, Any]:

@@ -82,6 +82,7 @@ def _template_that_needs_jinja(folder: Path) -> None:
     edit(folder / "tokenizer_config.json", trim)
 
 
+ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 ADDED = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
 
 
@@ -112,7 +113,10 @@ ADDED = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": F
             TemplateError,
             "chat_template",
         ),
-        (_template_that_needs_jinja, TemplateError, ""),
+        (_template_that_needs_jinja, TemplateError, "message"),
+        (_edited("tokenizer_config.json", chat_template=ENDLESS), TemplateError, "within"),
+        (_edited("config.json", num_hidden_layers=10**7), SourceError, "num_hidden_layers"),
+        (_edited("config.json", num_attention_heads=0), SourceError, "num_attention_heads"),
         *(
             (_edited("config.json", **change), ArchitectureError, said)
             for change, said in (

@@ -146,17 +146,21 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         convert.convert(tmp_path, tmp_path / "out", tokenizer=tmp_path)
 
 
-def _file(path: Path, architecture: str, extra: str | None = None) -> Path:
+LAYER = "attn_norm attn_q attn_k attn_v attn_output ffn_norm ffn_gate ffn_up ffn_down".split()
+
+
+def _file(path: Path, architecture: str, extra: str | None = None, heads: int = 2, layers: int = 1) -> Path:
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(64)
     writer.add_embedding_length(32)
-    writer.add_block_count(0)
+    writer.add_block_count(layers)
     writer.add_feed_forward_length(64)
-    writer.add_head_count(2)
+    writer.add_head_count(heads)
     writer.add_layer_norm_rms_eps(1e-5)
     for name, shape in (
         ("token_embd", (40, 32)),
         ("output_norm", (32,)),
+        *((f"blk.0.{name}", (2,)) for name in LAYER),
         *(((extra, (2,)),) if extra else ()),
     ):
         writer.add_tensor(f"{name}.weight", np.ones(shape, np.float32))
@@ -165,6 +169,12 @@ def _file(path: Path, architecture: str, extra: str | None = None) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+@pytest.mark.parametrize("sizes", [{"heads": 0}, {"layers": 2**31 - 1}, {"layers": 0}])
+def test_sizes_that_no_model_has_are_refused_before_any_work(sizes: dict[str, int], tmp_path: Path) -> None:
+    with pytest.raises(SourceError):
+        GgufFile(_file(tmp_path / "odd.gguf", "llama", **sizes))
 
 
 def test_another_architecture_and_a_tensor_that_no_graph_has(tmp_path: Path) -> None:

@@ -129,9 +129,9 @@ def make_bundle() -> Callable[..., Path]:
 def plain_bundle(make_bundle: Callable[..., Path]) -> Callable[..., Path]:
     """plain_bundle(folder) is a bundle whose graph is no model: enough for what comes before loading."""
 
-    def make(folder: Path, **options: int) -> Path:
+    def make(folder: Path, graph: bytes = b"not a graph", **options: int) -> Path:
         (folder / "int8").mkdir(parents=True)
-        (folder / "int8" / "model.onnx").write_bytes(b"not a graph")
+        (folder / "int8" / "model.onnx").write_bytes(graph)
         (folder / "int8" / "model.onnx.data").write_bytes(bytes(100))
         return make_bundle(folder, ["int8"], **options)
 

@@ -93,6 +93,17 @@ EXTRAS: dict[str, Extra] = {
         absent=(*ABSENT, "rich", "cryptography"),
         torch=False,
     ),
+    # The oldest ONNX Runtime that is taken: those before it read weights outside a bundle.
+    "edge-floor": Extra(
+        (
+            Command("edge_runtime.fill --sample"),
+            Command(f"edge_runtime.fill edge.bin {EDGE} --json"),
+            Command(f"edge_runtime.fill edge.bin {EDGE} --variant int4"),
+        ),
+        torch=False,
+        extra="edge",
+        pins=("onnxruntime==1.24.1",),
+    ),
     "endpoint": Extra((Command("edge_runtime.endpoint --help"),), absent=ABSENT, torch=False),
     "sealed": Extra(
         (Command("links.seal one --encrypted", writes="one.device.seal"),), absent=ABSENT, torch=False

@@ -82,6 +82,31 @@ def test_a_cut_file(folder: Path) -> None:
         Bundle.open(folder)
 
 
+def weights_in(*names: str, key: bytes = b"\x0a\x08location\x12") -> bytes:
+    """Bytes of a graph that reads its weights from these files."""
+    return b"".join(key + bytes([len(name)]) + name.encode() for name in names)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        weights_in("../../x"),
+        weights_in("/etc/passwd"),
+        weights_in("model.onnx.data", "model.onnx.more"),
+        weights_in("model.onnx.data", key=b"\x0a\x88\x00location\x12"),
+    ],
+)
+def test_weights_outside_the_manifest(plain_bundle: MakeBundle, tmp_path: Path, graph: bytes) -> None:
+    folder = plain_bundle(tmp_path / "bundle", graph=graph)
+    (folder / "int8" / "model.onnx.more").write_bytes(bytes(9))
+    with pytest.raises(BundleFileError):
+        Bundle.open(folder)
+
+
+def test_weights_that_the_manifest_lists(plain_bundle: MakeBundle, tmp_path: Path) -> None:
+    Bundle.open(plain_bundle(tmp_path / "bundle", graph=weights_in("model.onnx.data")))
+
+
 def test_an_unknown_variant(folder: Path) -> None:
     with pytest.raises(BundleVariantError, match="expected a variant of int8, found 'fp64'"):
         Bundle.open(folder, "fp64")
@@ -94,7 +119,8 @@ def test_an_unknown_variant(folder: Path) -> None:
         (lambda d: d.pop("schema"), "expected schema 1, found None"),
         (lambda d: d.pop("model"), "expected model of type dict"),
         (lambda d: d["model"].update(head_dim="16"), r"expected model\.head_dim of type int, found '16'"),
-        (lambda d: d["model"].update(head_dim=0), r"expected model\.head_dim above 0"),
+        (lambda d: d["model"].update(head_dim=0), "head_dim"),
+        (lambda d: d["model"].update(num_hidden_layers=10**7), "num_hidden_layers"),
         (lambda d: d.update(context=True), "expected context of type int, found True"),
         (lambda d: d.update(context=-1), "expected a context above 0"),
         (lambda d: d.update(contract={}), "the contract is incomplete"),

@@ -75,10 +75,12 @@ class WithTable(Blockwise):
     table: Blockwise | None = None
 
     def embedding(self, graph: GraphWriter, ids: str, weight: FloatArray) -> str:
-        return (self.table or super()).embedding(graph, ids, weight)
+        own = self.table.embedding if self.table else super().embedding
+        return own(graph, ids, weight)
 
     def head(self, graph: GraphWriter, x: str, shape: tuple[int, int], weight: FloatArray | None) -> str:
-        return (self.table or super()).head(graph, x, shape, weight)
+        own = self.table.head if self.table else super().head
+        return own(graph, x, shape, weight)
 
 
 @dataclass(frozen=True)

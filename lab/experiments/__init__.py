@@ -21,6 +21,7 @@ ELSEWHERE = {
     "codec_bench": "lab.formats.codec_bench",
     "int4": "lab.benches.int4",
     "recorded": "lab.published.recorded",
+    "sampler": "lab.benches.sampler",
     "losses": "lab.drafting.experiment",
 }
 """The modules of experiments that are not in this folder."""

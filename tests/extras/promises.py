@@ -164,9 +164,7 @@ EXTRAS: dict[str, Extra] = {
             Command("inversespec-lab --help"),
             Command("lab.published.real --help"),
             Command("lab run fill --prompts 1 -o evaluated", writes="evaluated/tables.json"),
-            Command(
-                "lab.benches.sampler_bench --held-out --steps 4 --batch 2 --prompts 2 --repeat 1",
-            ),
+            Command("lab run sampler --steps 4 --batch 2 --prompts 2 --repeat 1 -o sampler"),
         ),
         absent=("fastapi",),
     ),

@@ -12,7 +12,7 @@ import pytest
 from cloud_anchor.errors import RequestError
 from lab import __main__, experiment
 from lab import options as asking
-from lab.benches import sampler_bench
+from lab.benches import sampler
 from lab.questions.items import Item
 
 PAIR = ["--model", "testbed"]
@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, int]]:
         calls.append((sources, count, seed))
         raise RequestError("asked")
 
-    for module in (experiment, sampler_bench):
+    for module in (experiment, sampler):
         monkeypatch.setattr(module, "load_items", note)
     return calls
 
@@ -61,11 +61,11 @@ def test_questions_are_read_from_data(
 
 
 def test_the_sampler_is_timed_on_questions_from_data(
-    asked: list[tuple[list[str], int, int]], dream_folder: Path
+    asked: list[tuple[list[str], int, int]], dream_folder: Path, tmp_path: Path
 ) -> None:
-    needed = ["--model", str(dream_folder), "--device", "cpu", "--batch", "2", "--held-out"]
-    assert sampler_bench.main(needed) == 2
-    assert sampler_bench.main([*needed, "--data", "testbed:sum"]) == 2
+    needed = ["run", "sampler", "-o", str(tmp_path), "--model", str(dream_folder), "--batch", "2"]
+    assert __main__.main(needed) == 2
+    assert __main__.main([*needed, "--data", "testbed:sum"]) == 2
     assert asked == [(["tiny"], 2, 0), (["testbed:sum"], 2, 0)]
 
 

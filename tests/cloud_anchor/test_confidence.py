@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,26 +24,10 @@ from edge_runtime.runtime import EdgeRuntime
 from lab.experiments.doubt import keep
 from lab.runs import denoise_steps
 from payload import confidence_level, doubt, peek
-from tests.cloud_anchor.serve.service_runner import PLAN, Client, local, served
+from tests.cloud_anchor.serve.service_runner import PLAN, Client
 
 PROMPT = "Where does the river end?"
 CONFIG = DenoiseConfig(canvas=24, total_steps=16, steps=6)
-
-
-@pytest.fixture(scope="module")
-def pipeline(dream_folder: Path, edge_bundle: Path) -> Pipeline:
-    return Pipeline.open(str(dream_folder), edge=edge_bundle, device="cpu")
-
-
-@pytest.fixture(scope="module")
-def edge(edge_bundle: Path) -> EdgeRuntime:
-    return EdgeRuntime.open(edge_bundle, threads=1)
-
-
-@pytest.fixture(scope="module")
-def client(pipeline: Pipeline) -> Iterator[Client]:
-    with served(local(pipeline)) as made:
-        yield made
 
 
 @pytest.mark.parametrize("order", ["confidence", "entropy", "origin"])
@@ -106,8 +89,7 @@ def test_a_budget_counts_it(pipeline: Pipeline) -> None:
     assert len(pipeline.payload(cut, confidence=True)) <= budget
 
 
-def test_a_run_in_another_vocabulary(dream_folder: Path, other_edge_bundle: Path) -> None:
-    across = Pipeline.open(str(dream_folder), edge=other_edge_bundle)
+def test_a_run_in_another_vocabulary(across: Pipeline) -> None:
     (made,) = across.make([PROMPT], CONFIG)
     assert len(made.run.certainty) == made.run.canvas
     assert all(0 <= sure <= 1 for sure in made.run.certainty)

@@ -51,26 +51,17 @@ def test_the_commit_rule_is_resolved_by_the_selection(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--threshold", "2"), "threshold: expected 0 to 1"),
-        (("--select", "best"), "select: expected paper or"),
-        (("--steps", "0"), "steps: expected 1 to"),
-        (
-            ("--commit", "0"),
-            "commit: expected auto, quota or a probability",
-        ),
-    ],
+    "arguments", [("--threshold", "2"), ("--select", "best"), ("--steps", "0"), ("--commit", "0")]
 )
-def test_wrong_values_are_found_without_a_model(arguments: tuple[str, ...], message: str) -> None:
-    with pytest.raises(RequestError, match=message):
+def test_wrong_values_are_found_without_a_model(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(RequestError, match=f"^{arguments[0][2:]}: "):
         parse(*arguments).check()
 
 
 def test_a_commit_rule_that_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse("--commit", "sometimes")
-    assert "expected auto, quota or a probability, found 'sometimes'" in capsys.readouterr().err
+    assert "'sometimes'" in capsys.readouterr().err
 
 
 def test_every_exported_name_exists() -> None:

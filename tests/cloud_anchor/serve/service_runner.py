@@ -47,6 +47,14 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
     @property
+    def events(self) -> list[tuple[str, Any]]:
+        """Names and data of the events of a stream."""
+        blocks = (block.split("\n") for block in self.body.decode().strip().split("\n\n"))
+        return [
+            (name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks
+        ]
+
+    @property
     def code(self) -> str:
         """Of the refusal, whose form is checked."""
         error = self.json["error"]

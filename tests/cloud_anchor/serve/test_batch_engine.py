@@ -5,8 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -29,11 +28,6 @@ from tests.cloud_anchor.serve.service_runner import local
 
 PLAN = DenoiseConfig(canvas=24, total_steps=12)
 PROMPTS = ["Where does the river end?", "Name a town.", "How many loaves did the baker sell in all?", "Why?"]
-
-
-@pytest.fixture(scope="module")
-def pipeline(dream_folder: Path, edge_bundle: Path) -> Pipeline:
-    return Pipeline.open(str(dream_folder), edge=edge_bundle)
 
 
 class Gate:
@@ -63,12 +57,28 @@ def gate(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Gate:
     return Gate(pipeline.model, monkeypatch)
 
 
+Build = Callable[..., BatchEngine]
+
+
 @pytest.fixture
-def engine(pipeline: Pipeline) -> Iterator[BatchEngine]:
-    made = BatchEngine(pipeline, Limits(batch=2, queue=2, deadline=60))
+def build(pipeline: Pipeline) -> Iterator[Build]:
+    """Makes engines that are not started yet, so that the first step has all jobs; they end with the test."""
+    made: list[BatchEngine] = []
+
+    def engine(batch: int = 4, queue: int = 4) -> BatchEngine:
+        made.append(BatchEngine(pipeline, Limits(batch=batch, queue=queue, deadline=60)))
+        return made[-1]
+
+    yield engine
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def engine(build: Build) -> BatchEngine:
+    made = build(2, 2)
     made.start()
-    yield made
-    made.close()
+    return made
 
 
 class Submitted:
@@ -150,14 +160,14 @@ def test_a_waiting_job_replaces_a_finished_one(engine: BatchEngine, gate: Gate) 
     gate.open.set()
     for asked in (first, second, third):
         asked.ready()
-    assert gate.rows in (
-        [2] * 6,
-        [1] + [2] * 5 + [1],
-    )  # the first step may have begun with the first job alone
+    # The first step may have begun with the first job alone.
+    assert gate.rows in ([2] * 6, [1] + [2] * 5 + [1])
 
 
-def test_a_long_prompt_does_not_lengthen_the_rows_of_others(pipeline: Pipeline, gate: Gate) -> None:
-    engine = BatchEngine(pipeline, Limits(batch=4, queue=4, deadline=60))
+def test_a_long_prompt_does_not_lengthen_the_rows_of_others(
+    build: Build, pipeline: Pipeline, gate: Gate
+) -> None:
+    engine = build()
     prompts = [*PROMPTS[:3], " ".join(PROMPTS * 4)]
     taken = [Submitted(engine, prompt) for prompt in prompts]
     engine.start()
@@ -165,18 +175,16 @@ def test_a_long_prompt_does_not_lengthen_the_rows_of_others(pipeline: Pipeline, 
     for asked, prompt in zip(taken, prompts, strict=True):
         assert asked.ready().data == alone(pipeline, prompt, 3)
     assert gate.rows[:6] == [3, 1] * 3
-    engine.close()
 
 
-def test_a_long_prompt_takes_the_place_of_as_many_rows_as_it_costs(pipeline: Pipeline, gate: Gate) -> None:
-    engine = BatchEngine(pipeline, Limits(batch=3, queue=4, deadline=60))
+def test_a_long_prompt_takes_the_place_of_as_many_rows_as_it_costs(build: Build, gate: Gate) -> None:
+    engine = build(3, 4)
     taken = [Submitted(engine, PROMPTS[1], (2,), rows=rows) for rows in (1, 3, 1, 1, 5)]
     engine.start()
     gate.open.set()
     assert all(asked.ready().last for asked in taken)
     # In order: nobody passes the second, and one that asks for more than there is runs alone.
     assert gate.rows == [1] * 4 + [2] * 2 + [1] * 2
-    engine.close()
 
 
 def test_a_prompt_takes_as_many_rows_as_its_tokens_cost(pipeline: Pipeline) -> None:
@@ -186,8 +194,8 @@ def test_a_prompt_takes_as_many_rows_as_its_tokens_cost(pipeline: Pipeline) -> N
         assert job.rows == rows
 
 
-def test_while_others_ask_a_client_has_half_of_the_places(pipeline: Pipeline) -> None:
-    engine = BatchEngine(pipeline, Limits(batch=4, queue=4, deadline=60))
+def test_while_others_ask_a_client_has_half_of_the_places(build: Build) -> None:
+    engine = build()
     Submitted(engine, PROMPTS[0], (2,), client="tablet")
     for _ in range(4):
         Submitted(engine, PROMPTS[0], (2,), client="stranger")
@@ -213,12 +221,9 @@ def test_payloads_of_a_stream_add_up(engine: BatchEngine, pipeline: Pipeline) ->
 
 
 def test_self_contained_payloads_need_no_base(engine: BatchEngine, pipeline: Pipeline) -> None:
-    events: queue.Queue[JobEvent] = queue.Queue()
-    ids = tuple(pipeline.form.ids(PROMPTS[0]))
-    engine.submit(Job(ids, PLAN, (2, 4), Selection("paper"), 60, events.put, self_contained=True))
+    asked = Submitted(engine, PROMPTS[0], (2, 4), self_contained=True)
     for steps in (2, 4):
-        ready = events.get(timeout=30)
-        assert isinstance(ready, ServedPayload)
+        ready = asked.ready()
         assert not ready.delta
         assert ready.data == alone(pipeline, PROMPTS[0], steps)
 
@@ -274,10 +279,12 @@ def test_a_deadline_ends_a_job_and_only_that(engine: BatchEngine, gate: Gate) ->
     assert fine.ready().last
 
 
-def test_out_of_memory_halves_the_batch_and_no_job_fails(pipeline: Pipeline, gate: Gate) -> None:
-    engine = BatchEngine(pipeline, Limits(batch=4, queue=4, deadline=60))
+def test_out_of_memory_halves_the_batch_for_a_while_and_no_job_fails(
+    build: Build, pipeline: Pipeline, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = build(4, 12)
     gate.most = 2
-    taken = [Submitted(engine, prompt) for prompt in PROMPTS]  # all in the first step
+    taken = [Submitted(engine, prompt) for prompt in PROMPTS]
     engine.start()
     gate.open.set()
     for asked, prompt in zip(taken, PROMPTS, strict=True):
@@ -286,21 +293,10 @@ def test_out_of_memory_halves_the_batch_and_no_job_fails(pipeline: Pipeline, gat
     assert all(asked.ready().last for asked in later)
     assert max(gate.rows) == 2
     assert engine.healthy
-    engine.close()
-
-
-def test_a_halved_batch_grows_again(pipeline: Pipeline, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cloud_anchor.serve.batching.engine.STEPS_BEFORE_GROWTH", 2)
-    engine = BatchEngine(pipeline, Limits(batch=4, queue=12, deadline=60))
-    gate.most = 2
-    taken = [Submitted(engine, prompt) for prompt in PROMPTS]
-    engine.start()
-    gate.open.set()
-    assert all(asked.ready().last for asked in taken)
     gate.most = 4
     assert Submitted(engine, PROMPTS[0]).ready().last
     until(lambda: engine._batch > 2)
-    engine.close()
 
 
 def test_a_job_that_does_not_fit_alone_fails_alone(engine: BatchEngine, gate: Gate) -> None:
@@ -330,9 +326,9 @@ def test_failed_steps_are_errors_and_the_engine_is_unhealthy_until_one_succeeds(
 
 
 def test_a_row_that_fails_ends_alone_and_its_batch_mates_are_answered(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    build: Build, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = BatchEngine(pipeline, Limits(batch=4, queue=4, deadline=60))
+    engine = build()
     taken = [Submitted(engine, prompt) for prompt in PROMPTS]
     step, poisoned = ContinuousBatch.step, taken[1].job
 
@@ -349,12 +345,9 @@ def test_a_row_that_fails_ends_alone_and_its_batch_mates_are_answered(
     for index in (0, 2, 3):
         assert taken[index].ready().data == alone(pipeline, PROMPTS[index], 3)
     assert engine.healthy, "a request's own fault is none of the model"
-    engine.close()
 
 
-def test_a_closing_engine_finishes_admitted_jobs(pipeline: Pipeline, gate: Gate) -> None:
-    engine = BatchEngine(pipeline, Limits(batch=2, queue=2, deadline=60))
-    engine.start()
+def test_a_closing_engine_finishes_admitted_jobs(engine: BatchEngine, gate: Gate) -> None:
     taken = [Submitted(engine, prompt) for prompt in PROMPTS]
     closing = threading.Thread(target=engine.close)
     closing.start()
@@ -368,8 +361,10 @@ def test_a_closing_engine_finishes_admitted_jobs(pipeline: Pipeline, gate: Gate)
     assert not closing.is_alive()
 
 
-def test_a_job_admitted_while_the_last_one_is_dropped_is_finished_by_close(pipeline: Pipeline) -> None:
-    engine = BatchEngine(pipeline, Limits(batch=2, queue=2, deadline=60))
+def test_a_job_admitted_while_the_last_one_is_dropped_is_finished_by_close(
+    build: Build, pipeline: Pipeline
+) -> None:
+    engine = build(2, 2)
     admitted: list[Submitted] = []
     closing = threading.Thread(target=engine.close)
 
@@ -388,26 +383,16 @@ def test_a_job_admitted_while_the_last_one_is_dropped_is_finished_by_close(pipel
 
 
 def test_a_run_without_commits_sends_no_anchors(engine: BatchEngine, pipeline: Pipeline) -> None:
-    job = Job(tuple(pipeline.form.ids("?")), PLAN, (1,), Selection("paper"), 60, lambda event: None)
-    events: queue.Queue[JobEvent] = queue.Queue()
-    job.deliver = events.put
-    job.config = DenoiseConfig(canvas=24, total_steps=1000)  # a step commits nothing
-    engine.submit(job)
-    ready = events.get(timeout=30)
-    assert isinstance(ready, ServedPayload)
+    asked = Submitted(engine, "?", (1,), plan=DenoiseConfig(canvas=24, total_steps=1000))
+    ready = asked.ready()
     assert ready.anchors == 0
-    assert len(decode(ready.data, Shared(pipeline.form.contract, job.prompt_ids))) == 0
+    assert len(decode(ready.data, Shared(pipeline.form.contract, asked.job.prompt_ids))) == 0
 
 
 @pytest.mark.parametrize(
     ("text", "expected", "found", "remedy"),
     [
-        (
-            "max bytes: expected at least 9, the least, found 3. Allow more.",
-            "at least 9, the least",
-            "3",
-            "Allow more.",
-        ),
+        ("a: expected at least 9, the least, found 3. Allow it.", "at least 9, the least", "3", "Allow it."),
         ("steps: expected 1 to 4, found 9", "1 to 4", "9", "Change the request accordingly."),
         ("something broke", "a request that can be served", "something broke", "Change the request."),
     ],

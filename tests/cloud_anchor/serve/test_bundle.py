@@ -20,11 +20,6 @@ KEY = "k" * 24
 
 
 @pytest.fixture(scope="module")
-def pipeline(dream_folder: Path, edge_bundle: Path) -> Pipeline:
-    return Pipeline.open(str(dream_folder), edge=edge_bundle)
-
-
-@pytest.fixture(scope="module")
 def client(pipeline: Pipeline, edge_bundle: Path) -> Iterator[Client]:
     with served(local(pipeline), keys=ApiKeys([KEY]), bundle=Bundle.open(edge_bundle)) as made:
         yield made

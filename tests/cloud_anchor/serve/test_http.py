@@ -6,9 +6,8 @@ import base64
 import json
 import re
 import socket
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -33,17 +32,6 @@ PROMPT = "Where does the river end?"
 KEY = "k" * 24
 
 
-@pytest.fixture(scope="module")
-def pipeline(dream_folder: Path, edge_bundle: Path) -> Pipeline:
-    return Pipeline.open(str(dream_folder), edge=edge_bundle)
-
-
-@pytest.fixture(scope="module")
-def client(pipeline: Pipeline) -> Iterator[Client]:
-    with served(local(pipeline)) as made:
-        yield made
-
-
 def alone(pipeline: Pipeline, steps: int, selection: Selection | None = None) -> bytes:
     """The payload that the command line would have made."""
     (made,) = pipeline.make([PROMPT], replace(PLAN, steps=steps), selection)
@@ -62,19 +50,17 @@ def test_a_payload_is_the_one_of_the_command_line(client: Client, pipeline: Pipe
     assert client.anchors(messages=[{"role": "user", "content": PROMPT}]).body == reply.body
 
 
-def test_a_device_with_another_vocabulary(dream_folder: Path, other_edge_bundle: Path) -> None:
-    across = Pipeline.open(str(dream_folder), edge=other_edge_bundle)
+def test_a_device_with_another_vocabulary(across: Pipeline, other_edge: EdgeRuntime) -> None:
     with served(local(across)) as client:
         reply = client.anchors(prompt=PROMPT)
         assert (reply.status, reply.body) == (200, alone(across, 4))
         assert client.ask("GET", "/v1/contract").json["identity"] == across.form.contract.identity
         fields = {"prompt": PROMPT, "fractions": [0.25, 0.5], "select": "paper"}
-        *payloads, _ = events(client.ask("POST", "/v1/anchors/stream", fields).body)
-    edge = EdgeRuntime.open(other_edge_bundle, threads=1)
-    assert edge.read(reply.body, PROMPT).anchors.contract == across.form.contract
-    contract, ids = across.form.contract, edge.prompt_ids(PROMPT)
+        *payloads, _ = client.ask("POST", "/v1/anchors/stream", fields).events
+    assert other_edge.read(reply.body, PROMPT).anchors.contract == across.form.contract
+    contract, ids = across.form.contract, other_edge.prompt_ids(PROMPT)
     for steps, anchors in zip((4, 8), read(payloads, Shared(contract, ids)), strict=True):
-        expected = edge.read(alone(across, steps, Selection("paper")), PROMPT).anchors
+        expected = other_edge.read(alone(across, steps, Selection("paper")), PROMPT).anchors
         assert anchors.by_position == expected.by_position
 
 
@@ -122,14 +108,6 @@ def test_every_payload_without_anchors_fits_the_least_budget(pipeline: Pipeline)
     assert len(encode(nothing, Shared(contract, [1, 2]), extras=extras)) <= MIN_PAYLOAD_BYTES
 
 
-def events(body: bytes) -> list[tuple[str, Any]]:
-    found = []
-    for block in body.decode().strip().split("\n\n"):
-        name, data = block.split("\n")
-        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
-    return found
-
-
 def read(payloads: Sequence[tuple[str, Any]], shared: Shared) -> list[AnchorSet]:
     """The anchors after each payload of a stream, as a device reads them."""
     found: list[AnchorSet] = []
@@ -151,7 +129,7 @@ def test_a_stream_sends_payloads_as_steps_go_on(
     fields = {"prompt": PROMPT, "fractions": [1.0, 0.25, 0.5], "select": select, "codec": codec}
     reply = client.ask("POST", "/v1/anchors/stream", fields)
     assert reply.headers["content-type"].startswith("text/event-stream")
-    *payloads, (last, _) = events(reply.body)
+    *payloads, (last, _) = reply.events
     assert last == "done"
     assert [(name, data["step"], data["last"]) for name, data in payloads] == [
         ("payload", 4, False),
@@ -176,7 +154,7 @@ def test_a_stream_with_a_budget_is_a_chain_of_payloads(
     client: Client, pipeline: Pipeline, codec: str, most: int, when: dict[str, Any]
 ) -> None:
     fields = {"prompt": PROMPT, "codec": codec, "max_bytes": most, **when}
-    *payloads, (last, _) = events(client.ask("POST", "/v1/anchors/stream", fields).body)
+    *payloads, (last, _) = client.ask("POST", "/v1/anchors/stream", fields).events
     assert (last, len(payloads) > 1) == ("done", True)
     assert [data["last"] for _, data in payloads] == [False] * (len(payloads) - 1) + [True]
     assert all(data["bytes"] <= most for _, data in payloads)
@@ -514,19 +492,6 @@ def test_a_service_without_an_edge_model_refuses_edge_aware(dream_folder: Path) 
         schema = client.ask("GET", "/openapi.json").json["components"]["schemas"]["AnchorsRequest"]
         assert "max_bytes" not in schema["properties"]
         assert schema["properties"]["select"]["enum"] == ["paper", "confidence"]
-
-
-def test_a_stopping_service_finishes_admitted_requests(pipeline: Pipeline) -> None:
-    with served(local(pipeline)) as client, ThreadPoolExecutor(4) as pool:
-        replies = [pool.submit(client.anchors, prompt=PROMPT, fraction=1.0) for _ in range(4)]
-        while client.backend.engine.load().running < 1 and not all(r.done() for r in replies):
-            time.sleep(0.001)
-        stopper = threading.Thread(target=client.backend.engine.close)
-        stopper.start()
-        statuses = {reply.result().status for reply in replies}
-        stopper.join(30)
-    assert 200 in statuses
-    assert statuses <= {200, 503}
 
 
 def test_what_is_taken_back_is_sent_whole(tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ KEY = "k" * 24
 
 
 @pytest.fixture(scope="module")
-def client(dream_folder: Path, edge_bundle: Path) -> Iterator[Client]:
-    pipeline = Pipeline.open(str(dream_folder), edge=edge_bundle)
+def client(pipeline: Pipeline) -> Iterator[Client]:
     limits = replace(LIMITS, body_bytes=65_536)
     with served(local(pipeline, limits, replace(PLAN, total_steps=8)), limits, ApiKeys([KEY])) as made:
         yield made
@@ -45,13 +44,7 @@ def test_schemathesis_finds_nothing(client: Client, tmp_path: Path) -> None:
 def test_the_description_has_the_ranges_of_the_model(client: Client) -> None:
     schema = client.ask("GET", "/openapi.json").json
     fields = schema["components"]["schemas"]["AnchorsRequest"]["properties"]
-    assert fields["steps"] == {
-        "description": "Steps to run, instead of a share.",
-        "maximum": 8,
-        "minimum": 1,
-        "title": "Steps",
-        "type": "integer",
-    }
+    assert (fields["steps"]["minimum"], fields["steps"]["maximum"]) == (1, 8)
     assert fields["deadline"]["maximum"] == LIMITS.deadline
     for path, operations in schema["paths"].items():
         for operation in operations.values():

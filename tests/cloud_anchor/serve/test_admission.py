@@ -1,25 +1,8 @@
-"""Admission against what comes true: thousands of requests on a clock of the test's own.
-
-`python -m tests.cloud_anchor.serve.test_admission SEED ...` prints a table of the cases below, for
-answers that end after 8 to 14 of 19 or 192 steps and a queue of 64; foresight knows the steps that every
-answer will run. Some of its rows for seeds that nothing was tuned on; `refused` includes those for which the
-queue was full, and some were waiting at the end:
-
-    101 and 102                   admitted by       asked answered   missed  refused
-    CPU, at capacity              the service's     2,161    2,112        0        0
-    CPU, at capacity              foresight         2,161    2,112        0        0
-    CPU, 3 times that, 5 s        the service's     6,504    2,172        1    4,299
-    CPU, 3 times that, 5 s        foresight         6,504    2,555        0    3,901
-    CPU, 192 steps, bursts, 10 s  the service's     1,600      437        0    1,163
-    CPU, 192 steps, bursts, 10 s  foresight         1,600      537        0    1,063
-    GPU, 192 steps, bursts, 10 s  the service's     1,600      934        0      666
-    GPU, 192 steps, bursts, 10 s  foresight         1,600      934        0      666
-"""
+"""Admission against what comes true: thousands of requests on a clock of the test's own."""
 
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -123,24 +106,15 @@ class Case(NamedTuple):
     burst: int = 1
 
 
-Policy = Callable[[BatchEngine, Job, Sequence[float]], None]
-
-
-def run(
-    case: Case,
-    policy: Policy = BatchEngine._require_time_for,
-    *,
-    seed: int = 1,
-    seconds: float = 240,
-) -> Outcome:
-    """Requests to a service that has run a batch, for so many seconds."""
-    dice, clock, found = random.Random(seed), Clock(), Counter[str]()
+def run(case: Case, policy: Callable[[BatchEngine, Job, Sequence[float]], None] | None = None) -> Outcome:
+    """Requests to a service that has run a batch, for 80 seconds; policy: of admission."""
+    dice, clock, found = random.Random(1), Clock(), Counter[str]()
     with pytest.MonkeyPatch.context() as patch:
         for module in (engine_module, jobs_module):
             patch.setattr(module, "time", clock)
         rows = partial(Rows, clock, case.seconds)
         patch.setattr(engine_module, "ContinuousBatch", lambda model, config: rows(config))
-        patch.setattr(BatchEngine, "_require_time_for", policy)
+        patch.setattr(BatchEngine, "_require_time_for", policy or BatchEngine._require_time_for)
         pipeline: Any = SimpleNamespace(scorer=None, model=None, translation=None)
         engine = BatchEngine(pipeline, Limits(batch=BATCH, queue=64, deadline=case.deadline))
 
@@ -165,7 +139,7 @@ def run(
             return True
 
         due = 0.0
-        while clock.now < seconds:
+        while clock.now < 80:
             while due <= clock.now:
                 for _ in range(case.burst):
                     found.update(asked=1, refused=not ask())
@@ -191,11 +165,7 @@ def by_foresight(engine: BatchEngine, job: Job, before: Sequence[float]) -> None
         free.sort()
         free[0] += each.prompt_ids[0] - steps_run(each)
         end = free[0]
-    refuse_late(end * engine._forecast._speed.seconds(min(BATCH, len(queue))), job)
-
-
-def refuse_late(seconds: float, job: Job) -> None:
-    if seconds > job.time_limit:
+    if end * engine._forecast._speed.seconds(min(BATCH, len(queue))) > job.time_limit:
         raise overloaded("", "", 1)
 
 
@@ -206,10 +176,6 @@ CASES = {
     "CPU, 192 steps, bursts, 10 s": Case(192, 3.0, 10, on_cpu, 100),
     "GPU, 192 steps, bursts, 10 s": Case(192, 3.0, 10, on_gpu, 100),
     "GPU, 192 steps, 3 times, 3 s": Case(192, 30.0, 3, on_gpu),
-}
-POLICIES: dict[str, Policy] = {
-    "the service's": BatchEngine._require_time_for,
-    "foresight": by_foresight,
 }
 
 
@@ -247,11 +213,3 @@ def test_more_rows_are_never_faster_and_never_slower_than_one_after_another(
     each = [speed.seconds(rows) for rows in range(1, 9)]
     assert all(few <= more for few, more in pairwise(each))
     assert all(seconds <= rows * each[0] * (1 + 1e-9) for rows, seconds in enumerate(each, 1))
-
-
-if __name__ == "__main__":
-    print(f"{'load':30} {'admitted by':14}" + "".join(f"{field:>9}" for field in Outcome._fields))
-    for name, case in CASES.items():
-        for how, policy in POLICIES.items():
-            counts = map(sum, zip(*(run(case, policy, seed=int(seed)) for seed in sys.argv[1:]), strict=True))
-            print(f"{name:30} {how:14}" + "".join(f"{count:9,}" for count in counts), flush=True)

@@ -125,35 +125,17 @@ def test_a_draft_breaks_off_at_the_open_block(kind: str, model: BlockModel) -> N
     assert all(0 < chance <= 1 for chance in run.confidence[: run.predicted_length])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"order": "entropy"},
-        {"order_temperature": 0.5},
-        {"stop": "prophet"},
-    ],
-)
+@pytest.mark.parametrize("change", [{"order": "entropy"}, {"order_temperature": 0.5}, {"stop": "prophet"}])
 def test_options_of_other_samplers_are_refused(model: BlockModel, change: dict[str, Any]) -> None:
-    with pytest.raises(RequestError, match=model.family.name):
+    with pytest.raises(RequestError):
         denoise(model, [[1]], replace(DenoiseConfig(canvas=8, total_steps=8), **change))
 
 
 @pytest.mark.parametrize("select", ["paper", "confidence"])
 def test_the_command_makes_payloads_of_a_checkpoint(kind: str, tmp_path: Path, select: str) -> None:
     folder, out = write_model(tmp_path / "model", kind), tmp_path / "payload.bin"
-    options = [
-        "--canvas",
-        "40",
-        "--total-steps",
-        "48",
-        "--steps",
-        "12",
-        "--select",
-        select,
-        "--threshold",
-        "0",
-    ]
-    options = options if select == "confidence" else options[:-2]
+    options = f"--canvas 40 --total-steps 48 --steps 12 --select {select}".split()
+    options += ["--threshold", "0"] if select == "confidence" else []
     assert main(["--model", str(folder), "--prompt", "Hi", "--device", "cpu", *options, "-o", str(out)]) == 0
     form = checkpoint_form(folder)
     anchors = decode(out.read_bytes(), Shared(form.contract, form.ids("Hi"), form.tokenizer))

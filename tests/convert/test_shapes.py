@@ -25,7 +25,6 @@ from payload import AnchorSet
 # Random weights of this width give nearly equal logits: what counts here is that the distributions agree.
 BOUNDS = {
     "fp32": Thresholds(top1=0.99, mean_kl=1e-5, max_delta=0.01),
-    "fp16": Thresholds(top1=0.95, mean_kl=1e-4),
     "int8": Thresholds(top1=0.8, mean_kl=1e-2),
     "int4": Thresholds(mean_kl=0.3),
 }
@@ -55,10 +54,9 @@ def converted(folder: Path, out: Path, *names: str) -> Manifest:
     return run_convert(folder, out, variants=names, thresholds=bounds, **options)
 
 
-@pytest.mark.parametrize("size", ["1.5B", "3B"])
-def test_a_layer_of_the_larger_siblings(size: str, tmp_path: Path) -> None:
+def test_a_layer_of_a_larger_sibling(tmp_path: Path) -> None:
     folder = write_random_checkpoint(
-        tmp_path / "source", size, num_hidden_layers=1, vocab_size=400, intermediate_size=512
+        tmp_path / "source", "1.5B", num_hidden_layers=1, vocab_size=400, intermediate_size=512
     )
     manifest = converted(folder, tmp_path / "bundle", "fp32", "int4")
     assert manifest.model.head_dim == 128
@@ -71,7 +69,7 @@ def test_a_layer_of_the_larger_siblings(size: str, tmp_path: Path) -> None:
 def test_two_layers_with_the_whole_vocabulary(tmp_path: Path) -> None:
     folder = write_random_checkpoint(tmp_path / "source", "0.5B", num_hidden_layers=2)
     bundle = tmp_path / "bundle"
-    names = ("fp32", "fp16", "int8", "int4")
+    names = ("fp32", "int8", "int4")
     manifest = converted(folder, bundle, *names)
     embedding = 151_936 * 896
     layers = 2 * 14_909_440
@@ -81,8 +79,7 @@ def test_two_layers_with_the_whole_vocabulary(tmp_path: Path) -> None:
         opened = Bundle.open(bundle, name, verify=False)
         assert opened.manifest.model.vocab_size == 151_936
     kl = {name: variant.verification["mean_kl"] for name, variant in manifest.variants.items()}
-    # bfloat16 weights of this size are float16 numbers too: nothing is lost.
-    assert max(kl["fp32"], kl["fp16"]) < 1e-8 < kl["int8"] < kl["int4"]
+    assert kl["fp32"] < 1e-8 < kl["int8"] < kl["int4"]
     assert np.isfinite(list(kl.values())).all()
     forced_answers_are_those_of_pytorch(folder, Bundle.open(bundle, "fp32", verify=False))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -67,25 +65,3 @@ def test_the_sampler_is_timed_on_questions_from_data(
     assert __main__.main(needed) == 2
     assert __main__.main([*needed, "--data", "testbed:sum"]) == 2
     assert asked == [(["tiny"], 2, 0), (["testbed:sum"], 2, 0)]
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-@pytest.mark.parametrize(
-    ("model", "runs", "installs"),
-    [
-        ([], "--model tiny -o results/shipped", ".[experiments]"),
-        (["MODEL=tiny"], "--model tiny -o results/shipped", ".[experiments]"),
-        (["MODEL=testbed"], "--model testbed -o results/testbed", ".[testbed]"),
-    ],
-)
-def test_make_results_takes_a_pair(model: list[str], runs: str, installs: str) -> None:
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        ["make", "--dry-run", "--always-make", "results", *model],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert f"-m lab run paper {runs}" in done.stdout
-    assert installs in done.stdout

@@ -5,38 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from lab.__main__ import main
 from lab.published.published_runs import TraceTokenizer
 from tests.lab.conftest import TRACES
 
 
-def test_bench_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_refuses_runs_that_it_cannot_read(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     words = ["run", "codec_bench", "-o", str(tmp_path / "out"), "--traces", str(path)]
+    row = {"benchmark": "b", "index": 1, "prompt": "?", "dream_output": "4.", "output_truncated": False}
+    whole = row | {"gen_len": 2, "anchors": {"0.1": [[0, 785]], "0.25": [[0, 785]]}}
     assert main(words[:-2]) == 2
-    assert "--traces: expected a file of runs, found none" in capsys.readouterr().err
     assert main(words) == 2
-    assert "expected a readable text file" in capsys.readouterr().err
-    path.write_text('{"prompt": "x"}\n')
-    assert main(words) == 2
-    assert "line 1: expected a run" in capsys.readouterr().err
-    row = {
-        "benchmark": "b",
-        "index": 1,
-        "prompt": "What is 2 + 2?",
-        "dream_output": "The answer is 4.",
-        "output_truncated": False,
-        "gen_len": 6,
-        "anchors": {
-            "0.1": [[0, 785], [1, 4226], [2, 374]],
-            "0.25": [[0, 785], [1, 4226], [2, 374], [3, 220]],
-        },
-    }
-    path.write_text(json.dumps(row) + "\n")
-    assert main(words) == 2
-    assert "name it with --tokenizer FILE" in capsys.readouterr().err
+    for content in ({"prompt": "x"}, whole):  # the second one lacks its tokenizer
+        path.write_text(json.dumps(content) + "\n")
+        assert main(words) == 2
 
 
 def test_bench_reports(traces: object, qwen: TraceTokenizer, tmp_path: Path) -> None:

@@ -16,22 +16,26 @@ MASK = "<|mask|>"
 
 
 def make_dream(path: Path, **options: object) -> Path:
-    """A random Qwen2 checkpoint turned into Dream's form: its config.json, a mask token, its end ids."""
-    write_tiny_qwen(path, **{"padding": 5, "tied": False, **options})
+    """A random Dream checkpoint."""
+    return as_dream(write_tiny_qwen(path, **{"padding": 5, "tied": False, **options}))
+
+
+def as_dream(path: Path) -> Path:
+    """Turns a Qwen2 checkpoint into Dream's form: its config.json, a mask token, its end ids."""
     old = json.loads((path / "config.json").read_text())
     names = (
         "attention_dropout hidden_act hidden_size initializer_range intermediate_size "
         "max_position_embeddings max_window_layers num_attention_heads num_hidden_layers "
         "num_key_value_heads rms_norm_eps tie_word_embeddings vocab_size"
     )
-    ordinary = old["vocab_size"] - 8
-    config = {name: old[name] for name in names.split()} | {
+    ordinary = old["bos_token_id"]
+    config = {name: old[name] for name in names.split() if name in old} | {
         "architectures": ["DreamModel"],
         "auto_map": {"AutoModel": "modeling_dream.DreamModel"},
         "bos_token_id": ordinary,
         "eos_token_id": ordinary,
         "pad_token_id": ordinary,
-        "mask_token_id": ordinary + 3,
+        "mask_token_id": _add_mask(path),
         "model_type": "Dream",
         "rope_scaling": None,
         "rope_theta": 1e6,
@@ -41,7 +45,6 @@ def make_dream(path: Path, **options: object) -> Path:
         "use_cache": True,
     }
     (path / "config.json").write_text(json.dumps(config))
-    _add_mask(path, ordinary)
     return path
 
 
@@ -137,18 +140,20 @@ def make_block_model(path: Path, kind: str, **options: Any) -> Path:
     old = json.loads((path / "config.json").read_text())
     ordinary = old["vocab_size"] - 8
     end = {"eos_token_id": ordinary + 2, "pad_token_id": ordinary + 2}
-    config = old | fields | end | {"model_type": kind, "mask_token_id": ordinary + 3, "rope_theta": 1e6}
+    config = old | fields | end | {"model_type": kind, "mask_token_id": _add_mask(path), "rope_theta": 1e6}
     config.pop("rope_parameters", None)
     (path / "config.json").write_text(json.dumps(config | {"rope_scaling": None}))
     (path / "generation_config.json").write_text(json.dumps(end))
-    _add_mask(path, ordinary)
     return path
 
 
-def _add_mask(path: Path, ordinary: int) -> None:
+def _add_mask(path: Path) -> int:
+    """The id of a mask token behind all others."""
     tokenizer = json.loads((path / "tokenizer.json").read_text())
-    tokenizer["added_tokens"].append(tokenizer["added_tokens"][-1] | {"id": ordinary + 3, "content": MASK})
+    mask: int = max(token["id"] for token in tokenizer["added_tokens"]) + 1
+    tokenizer["added_tokens"].append(tokenizer["added_tokens"][-1] | {"id": mask, "content": MASK})
     (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return mask
 
 
 def make_diffusion_gemma(

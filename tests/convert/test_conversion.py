@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -303,16 +302,13 @@ def test_help_loads_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], timeout=60, check=True)
 
 
-def test_a_licence_travels_with_the_weights(checkpoint_folder: Path, tmp_path: Path) -> None:
-    source = Path(shutil.copytree(checkpoint_folder, tmp_path / "source"))
-    (source / "LICENSE").write_text("Terms.", encoding="utf-8")
-    run_convert(source, tmp_path / "out", variants=["fp32"], threads=1)
-    assert "LICENSE" in Bundle.open(tmp_path / "out").manifest.files
-
-
 def test_a_checkpoint_of_either_generation_of_transformers_is_converted(tmp_path: Path) -> None:
-    """transformers 5 writes the base of the rotary angles into `rope_parameters`, transformers 4 beside."""
+    """transformers 5 writes the base of the rotary angles into `rope_parameters`, transformers 4 beside.
+
+    A licence in its folder travels with the weights.
+    """
     folder = write_tiny_qwen(tmp_path / "source")
+    (folder / "LICENSE").write_text("Terms.", encoding="utf-8")
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     rope = config.pop("rope_parameters", None) or {"rope_type": "default", "rope_theta": config["rope_theta"]}
@@ -320,4 +316,5 @@ def test_a_checkpoint_of_either_generation_of_transformers_is_converted(tmp_path
     assert rope["rope_theta"] == 1e6  # not the default
     for index, settings in enumerate(({"rope_parameters": rope}, {"rope_theta": rope["rope_theta"]})):
         path.write_text(json.dumps({**config, **settings}), encoding="utf-8")
-        run_convert(folder, tmp_path / str(index), variants=["fp32"], threads=1)
+        made = run_convert(folder, tmp_path / str(index), variants=["fp32"], threads=1)
+        assert "LICENSE" in made.files

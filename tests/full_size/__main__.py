@@ -2,7 +2,7 @@
 
 Writes a checkpoint of Dream-7B's exact shape in four shards (15 GB) and one of Qwen2.5-0.5B's, then runs the
 README's own commands: convert to int4, prompt to payload, payload to text. Prints the seconds and the peak
-memory of each. Needs 20 GB of disk and 18 GB of memory; answers of random weights are noise. Steps that are
+memory of each. Needs 35 GB of disk and 20 GB of memory; answers of random weights are noise. Steps that are
 done are kept in FOLDER and not repeated; --remove deletes the 15 GB at the end.
 """
 
@@ -20,6 +20,8 @@ from pathlib import Path
 
 from common.cli import run_command
 from common.errors import UserError
+from lab.benches.random_checkpoint import read_tokenizer
+from tests.full_size.random_dream import write_random_dream
 
 PROMPT = "Why is the sky blue?"
 
@@ -46,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     dream, qwen, bundle, out = (args.folder / name for name in names)
     tokenizer = ["--tokenizer", str(args.tokenizer)] if args.tokenizer else []
     if not (dream / "model.safetensors.index.json").is_file():
-        measured("random Dream-7B", "-m", "tests.full_size.random_dream", str(dream), *tokenizer)
+        write_random_dream(dream, tokenizer=read_tokenizer(args.tokenizer) if args.tokenizer else None)
     if not (qwen / "model.safetensors").is_file():
         random = ["-m", "lab.benches.random_checkpoint", str(qwen), "--size", "0.5B", *tokenizer]
         measured("random Qwen2.5-0.5B", *random)

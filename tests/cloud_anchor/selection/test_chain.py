@@ -33,6 +33,9 @@ from tests.cloud_anchor.selection.test_edge_aware import (
 PROMPT = [1, 2, 3]
 CONFIG = EdgeAwareConfig()
 RUN = draft([p * p * 7 % 101 % 12 for p in range(40)], [0.95, 0.6, 0.35, 0.8] * 10)
+SCORER = Scorer(HashEngine(), EOS)
+WALK = verify_draft(SCORER, RUN, CONTRACT, CONFIG)
+WHOLE = edge_aware(RUN, WALK, CONTRACT)
 
 
 def written(anchors: AnchorSet, base: Base | None) -> bytes:
@@ -49,22 +52,8 @@ def read(chain: list[tuple[Base, bool]], before: Base | None = None) -> list[Anc
     return found
 
 
-def check_chain(run: Denoised, config: EdgeAwareConfig, budget: int) -> list[AnchorSet]:
-    scorer = Scorer(HashEngine(), EOS)
-    walk = verify_draft(scorer, run, CONTRACT, config)
-    try:
-        chain = chain_within_bytes(scorer, run, walk, CONTRACT, config, budget, written, payloads=64)
-    except RequestError:
-        # Where the hash engine prefers special tokens, others have to be sent in any case.
-        reject()
-    assert all(len(base.data) <= budget for base, _ in chain)
-    assert [delta for _, delta in chain] == [False] + [True] * (len(chain) - 1)
-    sets = read(chain)
-    for before, after in pairwise(sets):
-        assert before.by_position.items() < after.by_position.items()
-    assert edge_aware(run, walk, CONTRACT).by_position.items() <= sets[-1].by_position.items()
-    assert filled(sets[-1], run.prompt_ids) == walk.text
-    return sets
+def chain(budget: int, before: Base | None = None, payloads: int = 64) -> list[tuple[Base, bool]]:
+    return chain_within_bytes(SCORER, RUN, WALK, CONTRACT, CONFIG, budget, written, before, payloads=payloads)
 
 
 @settings(max_examples=12, deadline=None)
@@ -72,29 +61,38 @@ def check_chain(run: Denoised, config: EdgeAwareConfig, budget: int) -> list[Anc
 def test_a_chain_gives_the_whole_selection_in_payloads_of_the_budget(
     run: Denoised, threshold: float, budget: int
 ) -> None:
-    check_chain(run, EdgeAwareConfig(threshold), budget)
+    scorer, config = Scorer(HashEngine(), EOS), EdgeAwareConfig(threshold)
+    walk = verify_draft(scorer, run, CONTRACT, config)
+    try:
+        found = chain_within_bytes(scorer, run, walk, CONTRACT, config, budget, written, payloads=64)
+    except RequestError:
+        # Where the hash engine prefers special tokens, others have to be sent in any case.
+        reject()
+    assert all(len(base.data) <= budget for base, _ in found)
+    assert [delta for _, delta in found] == [False] + [True] * (len(found) - 1)
+    sets = read(found)
+    for before, after in pairwise(sets):
+        assert before.by_position.items() < after.by_position.items()
+    assert edge_aware(run, walk, CONTRACT).by_position.items() <= sets[-1].by_position.items()
+    assert filled(sets[-1], run.prompt_ids) == walk.text
 
 
 def test_the_first_payload_is_the_one_of_the_budget_alone_where_its_tokens_stay() -> None:
-    scorer, run = Scorer(HashEngine(), EOS), RUN
-    walk = verify_draft(scorer, run, CONTRACT, CONFIG)
     same = []
     for budget in range(12, 28, 2):
-        ((_, first), _), *_ = chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, budget, written)
-        chosen = within_bytes(scorer, run, walk, CONTRACT, CONFIG, budget, lambda a: len(written(a, None)))
-        alone = edge_aware(run, chosen, CONTRACT)
-        stays = all(walk.text[p] == token for p, token in alone.by_position.items())
+        ((_, first), _), *_ = chain(budget)
+        chosen = within_bytes(SCORER, RUN, WALK, CONTRACT, CONFIG, budget, lambda a: len(written(a, None)))
+        alone = edge_aware(RUN, chosen, CONTRACT)
+        stays = all(WALK.text[p] == token for p, token in alone.by_position.items())
         assert (first == alone) == stays
         same.append(stays)
     assert {True, False} == set(same)
 
 
 def test_the_largest_gains_come_first() -> None:
-    scorer, run = Scorer(HashEngine(), EOS), RUN
-    walk = verify_draft(scorer, run, CONTRACT, CONFIG)
-    sets = read(chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, 12, written, payloads=64))
+    sets = read(chain(12))
     assert len(sets) > 3
-    left = [p for p in by_gain(walk) if p not in sets[0].positions]
+    left = [p for p in by_gain(WALK) if p not in sets[0].positions]
     for before, after in pairwise(sets):
         new = set(after.positions) - set(before.positions)
         assert new == set(left[: len(new)])
@@ -103,38 +101,31 @@ def test_the_largest_gains_come_first() -> None:
 
 
 def test_what_fits_is_one_payload() -> None:
-    scorer, run = Scorer(HashEngine(), EOS), RUN
-    walk = verify_draft(scorer, run, CONTRACT, CONFIG)
-    whole = edge_aware(run, walk, CONTRACT)
-    chain = chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, 1000, written)
-    assert chain == [(Base(written(whole, None), whole), False)]
+    only = chain(1000)
+    assert only == [(Base(written(WHOLE, None), WHOLE), False)]
     # A second chain on top of the same selection has nothing to add.
-    again = chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, 1000, written, chain[0][0])
-    assert read(again, chain[0][0]) == [whole]
+    again = chain(1000, only[0][0])
+    assert read(again, only[0][0]) == [WHOLE]
 
 
 def test_a_chain_goes_on_from_a_payload_of_fewer_anchors_and_not_from_a_contradicted_one() -> None:
-    scorer, run = Scorer(HashEngine(), EOS), RUN
-    walk = verify_draft(scorer, run, CONTRACT, CONFIG)
-    first = by_gain(walk)[0]
-    before = AnchorSet.of({first: walk.text[first]}, run.canvas, CONTRACT, len(walk.text))
+    first = by_gain(WALK)[0]
+    before = AnchorSet.of({first: WALK.text[first]}, RUN.canvas, CONTRACT, len(WALK.text))
     base = Base(written(before, None), before)
-    (added,) = chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, 1000, written, base)
+    (added,) = chain(1000, base)
     assert added[1]
-    assert read([added], base)[0] == edge_aware(run, walk, CONTRACT)
-    other = AnchorSet.of({first: (walk.text[first] + 1) % 12}, run.canvas, CONTRACT, len(walk.text))
+    assert read([added], base)[0] == WHOLE
+    other = AnchorSet.of({first: (WALK.text[first] + 1) % 12}, RUN.canvas, CONTRACT, len(WALK.text))
     base = Base(written(other, None), other)
-    (whole,) = chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, 1000, written, base)
+    (whole,) = chain(1000, base)
     assert not whole[1]
-    assert read([whole])[0] == edge_aware(run, walk, CONTRACT)
+    assert read([whole])[0] == WHOLE
 
 
 def test_a_chain_has_no_more_payloads_than_allowed_and_no_impossible_budget() -> None:
-    scorer, run = Scorer(HashEngine(), EOS), RUN
-    walk = verify_draft(scorer, run, CONTRACT, CONFIG)
-    assert len(chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, 12, written, payloads=2)) == 2
+    assert len(chain(12, payloads=2)) == 2
     with pytest.raises(RequestError):
-        chain_within_bytes(scorer, run, walk, CONTRACT, CONFIG, 3, written)
+        chain(3)
 
 
 @given(st.lists(st.integers(0, 3), max_size=40), st.integers(0, 90))

@@ -28,7 +28,7 @@ def pair(smollm2_source: Path) -> Translation:
     )
 
 
-@pytest.mark.parametrize("fraction", ["0.05", "0.1", "0.15", "0.25", "0.5"])
+@pytest.mark.parametrize("fraction", ["0.1", "0.5"])
 def test_committed_text_stays_committed(pair: Translation, fraction: str) -> None:
     tokenizer, dream = qwen()
     whole = kept = left_out = 0

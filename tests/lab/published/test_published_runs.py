@@ -32,17 +32,18 @@ def mean(
     return statistics.fmean(sizes)
 
 
-def test_bytes_at_10_percent(
-    traces: list[Trace], qwen: TraceTokenizer, prompts: dict[str, list[int]]
+@pytest.mark.parametrize(
+    ("fraction", "without_prompt", "most"), [("0.1", False, 20), ("0.1", True, 30), ("0.25", False, 40)]
+)
+def test_bytes_of_a_payload(
+    traces: list[Trace],
+    qwen: TraceTokenizer,
+    prompts: dict[str, list[int]],
+    fraction: str,
+    without_prompt: bool,
+    most: int,
 ) -> None:
-    assert mean(traces, qwen, prompts, "0.1") <= 20
-    assert mean(traces, qwen, None, "0.1") <= 30
-
-
-def test_bytes_at_25_percent(
-    traces: list[Trace], qwen: TraceTokenizer, prompts: dict[str, list[int]]
-) -> None:
-    assert mean(traces, qwen, prompts, "0.25") <= 40
+    assert mean(traces, qwen, None if without_prompt else prompts, fraction) <= most
 
 
 def test_without_statistics_the_bar_holds(
@@ -70,13 +71,6 @@ def test_every_codec_and_the_full_answer(traces: list[Trace], qwen: TraceTokeniz
     stream = statistics.fmean(record["stream"] for record in records)
     last = statistics.fmean(record["fractions"]["0.25"]["compact"] for record in records)
     assert last < stream < last + 18
-
-
-def test_smaller_than_the_template_on_every_trace(traces: list[Trace], qwen: TraceTokenizer) -> None:
-    for trace in traces:
-        anchors = anchors_of(trace, "0.1", qwen)
-        shared = Shared(qwen.contract, tokens=qwen)
-        assert len(encode(anchors, shared)) < len(encode(anchors, shared, "template-gzip")), trace.name
 
 
 def test_a_stream_follows_its_traces(

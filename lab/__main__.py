@@ -26,7 +26,7 @@ EPILOG = """examples:
   python -m lab run paper --model Dream-org/Dream-v0-Instruct-7B \\
       --edge bundles/qwen2.5-0.5b bundles/qwen2.5-1.5b \\
       --thinker Qwen/Qwen2.5-7B-Instruct --canvas 256 --total-steps 128 \\
-      --data gsm8k=gsm8k.jsonl mmlu=mmlu.jsonl arc humaneval -o results/
+      --data gsm8k=gsm8k.jsonl mmlu=mmlu.jsonl arc=arc.jsonl -o results/
 
 `python -m lab run NAME --help` shows an experiment's own options, `python -m lab list` the names. Several
 experiments that are not the paper's get a folder each below the results folder.

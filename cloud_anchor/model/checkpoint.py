@@ -206,7 +206,7 @@ def _fill(
     with progress.stage(title, sum(path.stat().st_size for path in parts if path.is_file())) as step:
         for path in parts:
             state: dict[str, torch.Tensor] = {}
-            for stored, tensor in _tensors(path, place):
+            for stored, tensor in tensors_of(path, place):
                 name = family.rename(stored)
                 if tied and name == "lm_head.weight":
                     continue
@@ -239,8 +239,8 @@ def _fill(
     net.requires_grad_(False)
 
 
-def _tensors(path: Path, place: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a file by name, one at a time; those in eight bits restored."""
+def tensors_of(path: Path, place: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a file by name, one at a time; those in eight bits restored. Raises CheckpointError."""
     try:
         with safe_open(path, "pt", device=str(place)) as file:
             names = list(file.keys())

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-from cloud_anchor.model.checkpoint import SCALE, restore
+from cloud_anchor.model.checkpoint import SCALE, tensors_of
 
 FILE = "model.safetensors"
 
@@ -40,15 +40,6 @@ def rounded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def restored(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state with its matrices in float32; raises ValueError."""
-    return {
-        name: restore(value, state[name + SCALE]) if name + SCALE in state else value
-        for name, value in state.items()
-        if not name.endswith(SCALE)
-    }
-
-
 def in_rows(folder: Path) -> bool:
     """True where a checkpoint's weights have this form."""
     if not (folder / FILE).is_file():
@@ -66,7 +57,7 @@ def open_qwen2(folder: Path, **options: Any) -> Qwen2ForCausalLM:
     """A Qwen2 checkpoint in this form or in an ordinary one; options, and errors, of `from_pretrained`."""
     if not in_rows(folder):
         return Qwen2ForCausalLM.from_pretrained(folder, **options)
-    config, state = Qwen2Config.from_pretrained(folder), restored(load_file(folder / FILE))
+    config, state = Qwen2Config.from_pretrained(folder), dict(tensors_of(folder / FILE, torch.device("cpu")))
     net = Qwen2ForCausalLM.from_pretrained(None, config=config, state_dict=state, **options)
     if (folder / "generation_config.json").is_file():
         net.generation_config = GenerationConfig.from_pretrained(folder)

@@ -19,17 +19,17 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import Qwen2ForCausalLM
 
+from cloud_anchor.model.checkpoint import tensors_of
 from common.files import read_records
 from common.progress import Progress, Silent
 from lab.pairs import shapes
 from lab.pairs.batches import Batches, Mix, TrainingBatch, mask
 from lab.pairs.pair import Pair, TrainingRecipe
-from lab.pairs.row_weights import FILE, restored
+from lab.pairs.row_weights import FILE
 from lab.pairs.tokens import special_ids
 from lab.plots import png
 
@@ -123,10 +123,10 @@ class Trainer(ABC):
         return min(1.0, (self.step + 1) / 100, max(0.0, (self.recipe.steps - self.step) / decay))
 
     def start_from(self, folder: Path) -> None:
-        """Begin with an exported checkpoint folder's weights; raises FileNotFoundError, and RuntimeError for
+        """Begin with an exported checkpoint folder's weights; raises CheckpointError, and RuntimeError for
         other shapes.
         """
-        state = restored(load_file(folder / FILE, device=self.device))
+        state = dict(tensors_of(folder / FILE, torch.device(self.device)))
         tied = bool(self.model.config.tie_word_embeddings)  # these are stored once
         self.model.load_state_dict({k: v.float() for k, v in state.items()}, strict=not tied)
         self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}

@@ -4,9 +4,9 @@ Responsible for writing them, for the file that holds them, and for the answer t
 taught. Not responsible for the training (see `trainer`).
 
 A question that can be answered in many ways is what keeps a masked model from settling several tokens in one
-pass: each position is sure of a mixture, not of a word. An answer of its own is one of these ways. Questions
-about one subject that one answer tells all of are taught that one answer, so that what is taught is a
-function of the subject and not of the phrasing.
+pass: each position is sure of a mixture, not of a word. The model's own answer is one of these ways. All
+questions about a subject are taught one answer that covers them, so that what is taught depends on the
+subject and not on the phrasing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRIES = 40
 class OwnAnswer:
     """A finished answer.
 
-    ids: its tokens. passes: the pass that found each of them. right: whether it tells all that was asked.
+    ids: its tokens. passes: the pass that found each of them. right: whether it covers all that was asked.
     """
 
     problem: Problem
@@ -125,11 +125,11 @@ class Targets:
         for subject, group in groups.items():
             references = sorted((problem.answer for problem in group), key=self._strangeness)
             candidates = [*mine[subject], *references]
-            text = next((text for text in candidates if self._tells_all(text, group)), None)
+            text = next((text for text in candidates if self._covers(text, group)), None)
             if text is not None:
                 self._of[subject] = text
 
-    def _tells_all(self, text: str, group: Iterable[Problem]) -> bool:
+    def _covers(self, text: str, group: Iterable[Problem]) -> bool:
         return all(self._is_right(problem, text) for problem in group)
 
     def _strangeness(self, text: str) -> float:

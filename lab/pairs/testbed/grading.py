@@ -57,7 +57,7 @@ def is_correct(problem: Problem, text: str) -> bool:
 
 
 def graded(problem: Problem, text: str) -> float:
-    """Share of what was asked for that `text` tells, 0 to 1.
+    """Share of what was asked for that `text` covers, 0 to 1.
 
     fact, profile: the values asked for. comparison: both values, and the verdict, right wherever there is
     one. definition: its content words; `DEFINED` of them are all that is asked for. sum: the last number.

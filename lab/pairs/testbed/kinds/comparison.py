@@ -12,49 +12,41 @@ from lab.pairs.testbed.wording import WORDING, say, sentence
 
 @dataclass(frozen=True)
 class Scale:
-    """A quantity by which two entities compare; the attribute of the same key tells it.
-
-    more, less: words of the question. above, below: verdicts, in which {x} has more than {y}; the first, with
-                both names, is understood but not said: models of this size take one name for both.
-    """
+    """A quantity by which two entities compare; the attribute of the same key tells it."""
 
     kind: Kind
     key: str
     more: str
     less: str
-    above: tuple[str, ...]
-    below: tuple[str, ...]
+    verb: str = "is"
 
+    def verdicts(self, *, above: bool) -> tuple[str, ...]:
+        """Verdicts in which {x} has more than {y}, told of the one that has more (above) or less.
 
-def _scale(kind: Kind, key: str, more: str, less: str, verb: str = "is") -> Scale:
-    """A scale whose verdicts all have the form "x is more than y"."""
-
-    def verdicts(first: str, second: str, word: str) -> tuple[str, ...]:
+        The first, with both names, is understood but not said: models of this size take one name for both.
+        """
+        first, second, word = ("{x}", "{y}", self.more) if above else ("{y}", "{x}", self.less)
         return (
-            f"{{{first}}} {verb} {word} than {{{second}}}",
-            f"[of the two|of these two|between them], {{{first}}} {verb} {word}",
-            f"{{{first}}} {verb} {word}",
-            f"it is {{{first}}} that {verb} {word}",
+            f"{first} {self.verb} {word} than {second}",
+            f"[of the two|of these two|between them], {first} {self.verb} {word}",
+            f"{first} {self.verb} {word}",
+            f"it is {first} that {self.verb} {word}",
         )
-
-    return Scale(
-        kind, key, f"{verb} {more}", f"{verb} {less}", verdicts("x", "y", more), verdicts("y", "x", less)
-    )
 
 
 SCALES = (
-    _scale("country", "people", "more people", "fewer people", "has"),
-    _scale("country", "area", "larger", "smaller"),
-    _scale("country", "age", "an older population", "a younger population", "has"),
-    _scale("country", "life", "a longer life expectancy", "a shorter life expectancy", "has"),
-    _scale("country", "urban", "more urban", "less urban"),
-    _scale("element", "number", "more protons", "fewer protons", "has"),
-    _scale("element", "weight", "heavier", "lighter"),
-    _scale("element", "melting", "harder to melt", "easier to melt"),
-    _scale("element", "year", "newer to science", "older to science"),
+    Scale("country", "people", "more people", "fewer people", "has"),
+    Scale("country", "area", "larger", "smaller"),
+    Scale("country", "age", "an older population", "a younger population", "has"),
+    Scale("country", "life", "a longer life expectancy", "a shorter life expectancy", "has"),
+    Scale("country", "urban", "more urban", "less urban"),
+    Scale("element", "number", "more protons", "fewer protons", "has"),
+    Scale("element", "weight", "heavier", "lighter"),
+    Scale("element", "melting", "harder to melt", "easier to melt"),
+    Scale("element", "year", "newer to science", "older to science"),
 )
 _SAY = WORDING["comparison"]
-VERDICTS = tuple(v for scale in SCALES for v in (*scale.above, *scale.below))
+VERDICTS = tuple(v for scale in SCALES for above in (True, False) for v in scale.verdicts(above=above))
 
 
 def draw(scene: Scene) -> Problem:
@@ -67,9 +59,10 @@ def draw(scene: Scene) -> Problem:
     )
     more, less = (one, two) if one.numbers[scale.key] > two.numbers[scale.key] else (two, one)
     ask_more = rng.random() < 0.5
-    asked = {"w": scale.more if ask_more else scale.less, "n": one.name, "m": two.name, "k": scale.kind}
+    word = f"{scale.verb} {scale.more if ask_more else scale.less}"
+    asked = {"w": word, "n": one.name, "m": two.name, "k": scale.kind}
     prompt = sentence_of(say([scene.template(_SAY["ask"])], rng, asked).strip())
-    verdict = say((scale.above if ask_more else scale.below)[1:], rng, {"x": more.name, "y": less.name})
+    verdict = say(scale.verdicts(above=ask_more)[1:], rng, {"x": more.name, "y": less.name})
     told = [scene.tell(one, scale.key), scene.tell(two, scale.key)]  # as they were asked about
     text = say(_SAY["forms"], rng, {"a": told[0], "b": told[1], "B": sentence_of(told[1]), "r": verdict})
     names = "/".join(sorted((one.name, two.name)))

@@ -64,7 +64,7 @@ def test_a_verdict_is_understood_in_every_wording(scale: comparison.Scale) -> No
     names = {"x": "New Zealand", "y": "Chad"}
     problem = Problem("comparison", "easy", "", "", ("New Zealand", "Chad", "4.1", "17"), "")
     facts = "New Zealand has 4.1, Chad has 17."
-    for template in (*scale.above, *scale.below):
+    for template in (*scale.verdicts(above=True), *scale.verdicts(above=False)):
         for text in variants(template):
             said = fill(text, names)
             assert is_correct(problem, f"{said}. {facts}"), said

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from common.cli import option, run_options
 from common.errors import UserError
 from edge_runtime.client import KeyOptions
-from edge_runtime.commands import ModelOptions, choose_bundle, open_runtime, positive
+from edge_runtime.commands import CloudOptions, ModelOptions, choose_bundle, open_runtime, positive
 from edge_runtime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,26 +46,18 @@ exit codes: 0 done, 2 wrong usage, 4 bad or missing model, or a bad file,
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ChatArguments(ModelOptions, KeyOptions):
+class _ChatArguments(ModelOptions, CloudOptions, KeyOptions):
     """Talk with the model on this device, alone or with the help of a service."""
 
     system: str | None = option(None, "system prompt", metavar="TEXT")
     load: Path | None = option(None, "continue the conversation in this file", Path, metavar="FILE")
     max_tokens: int | None = option(None, "end an answer after N tokens", positive, metavar="N")
-    url: str | None = option(None, "service to ask for anchors; default: none, the device alone")
-    mode: str | None = option(
-        None,
-        "where turns are answered: only_on_device, prefer_on_device (default with --url), prefer_in_cloud or "
-        "only_in_cloud",
-        metavar="NAME",
-    )
     doubt: float | None = option(
         None,
         "device's doubt, 0 to 1, above which prefer_on_device asks; default: as measured for the bundle",
         float,
         metavar="D",
     )
-    timeout: float = option(15.0, "most seconds to wait for the service (default 15)", metavar="S")
 
 
 class Chat:

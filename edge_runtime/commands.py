@@ -63,6 +63,20 @@ class ModelOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CloudOptions:
+    """The options of a service that may be asked, and of when it is."""
+
+    url: str | None = option(None, "service to ask for anchors; default: none, the device alone")
+    mode: str | None = option(
+        None,
+        "where turns are answered: only_on_device, prefer_on_device (default with --url), prefer_in_cloud or "
+        "only_in_cloud",
+        metavar="NAME",
+    )
+    timeout: float = option(15.0, "most seconds to wait for the service (default 15)", metavar="S")
+
+
+@dataclass(frozen=True, kw_only=True)
 class OutputOptions:
     """The options of `write_answer`."""
 

@@ -10,13 +10,13 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from common.cli import option, run_options
 from edge_runtime.bundle.bundle import Bundle, Manifest, bundle_folder, read_manifest
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, common_prefix, fill
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
@@ -36,7 +36,7 @@ _LOADED = 2.0  # memory of a loaded variant over its files' size: kernels keep r
 _CLOSE = 1.25  # variants this close to the fastest are told apart by accuracy
 
 
-@dataclass(frozen=True)
+@dataclass
 class Finding:
     """The findings about one variant.
 
@@ -50,10 +50,10 @@ class Finding:
     variant: str
     size: int
     needs: int
-    problems: tuple[str, ...]
-    notes: tuple[str, ...]
-    milliseconds: float | None
-    divergence: float | None
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    milliseconds: float | None = None
+    divergence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -119,64 +119,51 @@ def recommend(findings: Sequence[Finding]) -> tuple[str | None, str]:
 def _examine_variant(
     path: Path, manifest: Manifest, name: str, available: int | None, threads: int | None
 ) -> Finding:
-    variant = manifest.variants[name]
-    size = sum(record.size for record in variant.files.values())
-    shape = manifest.model
+    variant, shape = manifest.variants[name], manifest.model
     cache = 8 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * manifest.context
-    needs = int(size * _LOADED) + cache + _BASE_MEMORY
-    problems: list[str] = []
-    notes: list[str] = []
-    milliseconds: float | None = None
+    needs = int(variant.size * _LOADED) + cache + _BASE_MEMORY
+    divergence = variant.verification.get("mean_kl")
+    found = Finding(name, variant.size, needs)
+    found.divergence = divergence if isinstance(divergence, int | float) else None
     if available is not None and needs > available:
-        problems.append(
+        found.problems.append(
             f"it needs about {needs >> 20} MB of memory and {available >> 20} MB are available. "
             "Close other programs, use a smaller variant, or convert with a shorter context."
         )
-    else:
-        try:
-            bundle = Bundle.open(path, name)
-            bundle.verify_contract()
-            milliseconds = _probe(OrtEngine.open(bundle, threads=threads), bundle, problems, notes)
-        except EdgeError as error:
-            problems.append(str(error))
-    divergence = variant.verification.get("mean_kl")
-    return Finding(
-        name,
-        size,
-        needs,
-        tuple(problems),
-        tuple(notes),
-        milliseconds,
-        divergence if isinstance(divergence, int | float) else None,
-    )
+        return found
+    try:
+        bundle = Bundle.open(path, name)
+        bundle.verify_contract()
+        found.milliseconds = _probe(OrtEngine.open(bundle, threads=threads), bundle, found)
+    except EdgeError as error:
+        found.problems.append(str(error))
+    return found
 
 
-def _probe(engine: Engine, bundle: Bundle, problems: list[str], notes: list[str]) -> float:
-    """Runs the known answer and adds its differences to problems or notes.
+def _probe(engine: Engine, bundle: Bundle, found: Finding) -> float:
+    """Runs the known answer and adds its differences to the finding.
 
     Returns milliseconds per token after the first pass.
     """
     probe = bundle.variant.verification.get("probe")
     if not isinstance(probe, dict) or not probe.get("answer"):
-        notes.append("its conversion left no known answer to compare with")
+        found.notes.append("its conversion left no known answer to compare with")
         probe = {"prompt": bundle.form.ids("Hello"), "answer": []}
     expected = list(probe["answer"])
     engine.append(probe["prompt"])  # the weights are read from disk in this pass
     engine.rewind(0)
     stats = FillStats()
     tokens = greedy_answer(engine, bundle.contract, probe["prompt"], len(expected) or 8, stats)
-    agreed = next(
-        (i for i, (a, b) in enumerate(zip(tokens, expected, strict=False)) if a != b), len(expected)
-    )
+    agreed = common_prefix(tokens, expected)
     if expected and tokens != expected:
         difference = f"expected the known answer {expected}, found {tokens}"
         if agreed == 0:
-            problems.append(
+            found.problems.append(
                 f"{difference}. It differs from the first token on: this processor, or the emulator it runs "
                 "in, computes it wrongly. Use another variant, or another processor model in the emulator."
             )
         else:
-            notes.append(
+            found.notes.append(
                 f"{difference}, the same up to token {agreed}: sums in another order can turn a near tie on "
                 "another processor"
             )

@@ -105,10 +105,7 @@ def _described(path: Path) -> dict[str, Any]:
     return known | {
         "contract": manifest.contract.identity,
         "default": manifest.default_variant,
-        "variants": {
-            name: common + sum(record.size for record in variant.files.values())
-            for name, variant in manifest.variants.items()
-        },
+        "variants": {name: common + variant.size for name, variant in manifest.variants.items()},
     }
 
 

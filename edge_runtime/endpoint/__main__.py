@@ -14,7 +14,7 @@ from pathlib import Path
 
 from common.cli import option, run_options
 from common.files import read_text
-from edge_runtime.commands import ModelOptions, choose_bundle, open_runtime, positive
+from edge_runtime.commands import CloudOptions, ModelOptions, choose_bundle, open_runtime, positive
 from edge_runtime.errors import UsageError
 
 KEY_VARIABLE = "EDGE_ENDPOINT_KEY"
@@ -32,7 +32,7 @@ exit codes: 0 ended, 2 wrong usage, 4 bad or missing model
 
 
 @dataclass(frozen=True, kw_only=True)
-class _EndpointArguments(ModelOptions):
+class _EndpointArguments(ModelOptions, CloudOptions):
     """Serve this device's model to clients of OpenAI's chat protocol."""
 
     host: str = option("127.0.0.1", "address to listen at; another than this machine's needs a key")
@@ -47,8 +47,6 @@ class _EndpointArguments(ModelOptions):
         int,
         metavar="MB",
     )
-    url: str | None = option(None, "service to ask for anchors; default: none, the device alone")
-    mode: str | None = option(None, "as of edge_runtime.chat", metavar="NAME")
     delay: float | None = option(
         None,
         "most seconds for which prefer_on_device holds text back that the cloud may still change; what comes "
@@ -56,7 +54,6 @@ class _EndpointArguments(ModelOptions):
         float,
         metavar="S",
     )
-    timeout: float = option(15.0, "most seconds to wait for the service (default 15)", metavar="S")
 
 
 def _run(args: _EndpointArguments) -> int:

@@ -58,7 +58,7 @@ class PrepackCache:
         place = [str(bundle.path.resolve()), bundle.variant_name]
         self._bundle = bundle
         self._names = sorted(files)
-        self._weights = sum(record.size for record in bundle.variant.files.values())
+        self._weights = bundle.variant.size
         self._model = (cache_root() if root is None else root) / "prepacked" / _digest(place)
         self.folder = self._model / _digest([_FORM, hashes, ort.__version__, processor_signature()])
 

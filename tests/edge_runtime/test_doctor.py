@@ -98,7 +98,7 @@ def test_too_little_memory_is_said_before_anything_is_loaded(converted: Path) ->
 
 
 def finding(variant: str, milliseconds: float, divergence: float, problem: str = "") -> Finding:
-    return Finding(variant, 1, 1, (problem,) if problem else (), (), milliseconds, divergence)
+    return Finding(variant, 1, 1, [problem] if problem else [], [], milliseconds, divergence)
 
 
 def test_the_most_accurate_of_the_fast_ones_is_recommended() -> None:

@@ -120,18 +120,6 @@ class Client:
     def __str__(self) -> str:
         return self.url
 
-    @property
-    def exposes_key(self) -> bool:
-        """True where the key would cross a network unencrypted."""
-        parts = urlsplit(self.url)
-        local = parts.hostname in ("localhost", "::1") or (parts.hostname or "").startswith("127.")
-        return self.key is not None and parts.scheme == "http" and not local
-
-    @property
-    def pull_remedy(self) -> str:
-        """What to do where this device's bundle is not the service's."""
-        return f"Get its bundle: inversespec-bundle pull {shlex.quote(self.url)}"
-
     def identity(self) -> str:
         """Returns the identity of the contract that the service makes payloads for: 64 hex digits."""
         return self.service().identity
@@ -269,7 +257,7 @@ class Client:
                 if response.status not in RETRIED_STATUSES:
                     kind = CloudUnavailableError if code is None else CloudRefusedError
                     if code == "contract_mismatch":
-                        failure += f" {self.pull_remedy}"
+                        failure += f" Get its bundle: inversespec-bundle pull {shlex.quote(self.url)}"
                     raise kind(f"{self.url}: {failure}", code)
                 retry_after = response.retry_after()
                 if retry_after is not None:
@@ -314,7 +302,9 @@ def open_client(option: str, url: str, key_file: Path | None, timeout: float) ->
     """
     key = files.read_text(key_file, UsageError).strip() if key_file else os.environ.get(KEY_VARIABLE) or None
     client = Client(url, key, timeout)
-    if client.exposes_key:
+    parts = urlsplit(url)
+    local = parts.hostname in ("localhost", "::1") or (parts.hostname or "").startswith("127.")
+    if client.key is not None and parts.scheme == "http" and not local:
         raise UsageError(
             f"{option}: expected https:// for a key that goes to another host, found {url!r:.100}; "
             "it would cross the network unencrypted"

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.cli import option
+from common.files import read_text
 from edge_runtime.grammar.errors import GrammarError
-from edge_runtime.grammar.grammar import MAX_GRAMMAR_BYTES, Grammar
+from edge_runtime.grammar.grammar import Grammar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,26 +46,15 @@ class GrammarOptions:
 def read_grammar(args: GrammarOptions) -> Grammar | None:
     """The grammar that is asked for; None where none is. Raises GrammarError."""
     if args.json_schema is not None:
-        return Grammar.json_schema(_text(args.json_schema))
+        return Grammar.json_schema(read_text(args.json_schema, GrammarError))
     if args.grammar is not None:
-        return Grammar.lark(_text(args.grammar))
+        return Grammar.lark(read_text(args.grammar, GrammarError))
     if args.tools is None:
         return None
     try:
-        tools = json.loads(_text(args.tools))
+        tools = json.loads(read_text(args.tools, GrammarError))
     except (ValueError, RecursionError) as error:
         raise GrammarError(f"{args.tools}: expected JSON, found: {error}") from None
     if not isinstance(tools, list):
         raise GrammarError(f"{args.tools}: expected a JSON list of tools, found {tools!r:.60}")
     return Grammar.tools(tools)
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_GRAMMAR_BYTES + 1)
-        return data.decode("utf-8")
-    except OSError as error:
-        raise GrammarError(f"{path}: expected a readable file, found: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise GrammarError(f"{path}: expected UTF-8, found byte {error.object[error.start]:#04x}") from None

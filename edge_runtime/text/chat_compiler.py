@@ -40,17 +40,8 @@ _CONVERSATIONS: tuple[tuple[str, ...], ...] = (
         "assistant:naïve – 日本語 🎈",
         "user:<think>\nwhy\n</think>\n\nbecause",
     ),
-    (
-        "user:one",
-        "assistant:two",
-        "user:three",
-        "assistant:<think>\nfour\n</think>\n\nfive",
-        "user:six",
-    ),
-    (
-        "user:one",
-        "user:two",
-    ),
+    ("user:one", "assistant:two", "user:three", "assistant:<think>\nfour\n</think>\n\nfive", "user:six"),
+    ("user:one", "user:two"),
 )
 """Conversations both renderings must agree on, each message as role:content."""
 
@@ -60,10 +51,10 @@ def compile_template(render: Render) -> ChatTemplate:
 
     Raises JinjaTemplateError, with the conversation that shows it, where there is no such form.
     """
-    marks = {role: _mark(role) for role in ROLES}
+    marks = {role: f"\ue000{role}\ue001" for role in ROLES}  # private use: no template's own text contains it
     conversation = [Message(role, marks[role]) for role in ROLES]
     suffixes = {
-        role: _after(_render(render, conversation[: index + 1]), marks[role])
+        role: _split(_render(render, conversation[: index + 1]), marks[role])[1]
         for index, role in enumerate(ROLES)
     }
     prefixes: dict[str, str] = {}
@@ -116,10 +107,6 @@ def _default_system(before: str, affixes: dict[str, tuple[str, str]]) -> str | N
     return default[len(prefix) : len(default) - len(suffix)]
 
 
-def _mark(role: str) -> str:
-    return f"\ue000{role}\ue001"  # private use: no template's own text contains it
-
-
 def _render(render: Render, messages: Sequence[Message], generation: bool = False) -> str:
     try:
         return render([message._asdict() for message in messages], generation)
@@ -137,10 +124,6 @@ def _split(text: str, mark: str) -> tuple[str, str]:
             f"the chat template shows a message {len(parts) - 1} times in {text!r}: expected once. {_ADVICE}"
         )
     return parts[0], parts[1]
-
-
-def _after(text: str, mark: str) -> str:
-    return _split(text, mark)[1]
 
 
 def _strip(text: str, start: str, what: str) -> str:

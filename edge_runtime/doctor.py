@@ -16,8 +16,8 @@ from typing import Any
 
 from common.cli import option, run_options
 from edge_runtime.bundle.bundle import Bundle, Manifest, bundle_folder, read_manifest
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, common_prefix, fill
-from edge_runtime.engine.base import Engine
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
+from edge_runtime.engine.base import Engine, common_prefix
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
 from edge_runtime.system import Processor, available_memory

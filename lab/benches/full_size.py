@@ -7,25 +7,20 @@ nothing about accuracy, so only fp32 and fp16 are held to their thresholds.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from common.cli import CommandParser, run_command
 from common.progress import Silent
 from convert.check.verify import Thresholds
 from convert.conversion import convert
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, Manifest, read_manifest
-from edge_runtime.engine.genai_engine import genai_library, load_genai_model
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.system import peak_rss_bytes, resident_memory
 from lab.benches.random_checkpoint import read_tokenizer, write_random_checkpoint
@@ -66,48 +61,6 @@ def measure(bundle: Path, variant: str, threads: int) -> dict[str, float]:
     return result | {"resident": sum(memory.values()) / 1e6, "anonymous": memory["anonymous"] / 1e6}
 
 
-def genai_loop(model: Any, ids: Sequence[int], count: int) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Functions that prepare and run onnxruntime-genai's own greedy loop over `count` tokens after ids."""
-    genai = genai_library()
-    generator: Any = None
-
-    def prepare() -> None:
-        nonlocal generator
-        parameters = genai.GeneratorParams(model)
-        length = len(ids) + count + 2
-        parameters.set_search_options(max_length=length, min_length=length, do_sample=False)
-        generator = genai.Generator(model, parameters)
-        generator.append_tokens(np.asarray(ids, np.int32))
-        generator.generate_next_token()  # samples from the prompt's logits, without a pass
-
-    def run() -> None:
-        for _ in range(count):
-            generator.generate_next_token()
-
-    return prepare, run
-
-
-def measure_genai(folder: Path, graph: str | None, threads: int) -> float:
-    """Median milliseconds per token of onnxruntime-genai's own loop on a folder in its form."""
-    count = 20
-    prepare, run = genai_loop(load_genai_model(folder, graph=graph, threads=threads), range(16), count)
-    times = []
-    for _ in range(6):
-        prepare()
-        started = time.perf_counter()
-        run()
-        times.append(1e3 * (time.perf_counter() - started) / count)
-    return statistics.median(times[1:])
-
-
-def in_own_process(*arguments: str) -> dict[str, float]:
-    """The figures that this command prints with other arguments: memory is measured in a fresh process."""
-    command = [sys.executable, "-m", "lab.benches.full_size", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    result: dict[str, float] = json.loads(done.stdout)
-    return result
-
-
 def converted(source: Path, bundle: Path, variants: tuple[str, ...], threads: int) -> Manifest:
     """The whole conversion, with the cost of each stage as a table."""
     print("| stage | seconds | peak GB |\n|---|---|---|", flush=True)
@@ -132,22 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--tokenizer", type=Path, metavar="FILE", help="Qwen2.5's published tokenizer.json, or .json.gz"
     )
-    parser.add_argument(
-        "--genai", type=Path, metavar="FOLDER", help="an int4 model made by genai's own builder"
-    )
-    parser.add_argument("--measure", metavar="VARIANT", help=argparse.SUPPRESS)
-    parser.add_argument("--measure-genai", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
 
     def run() -> None:
-        """Print the tables, or with --measure and --measure-genai the figures of this process as JSON."""
         source, bundle = args.folder / "checkpoint", args.folder / "bundle"
-        if args.measure_genai:
-            print(json.dumps({"ms1": measure_genai(args.folder, args.measure, args.threads)}))
-            return
-        if args.measure:
-            print(json.dumps(measure(bundle, args.measure, args.threads)))
-            return
         variants = tuple(args.variants.split(","))
         if not (source / "model.safetensors").exists():
             text = read_tokenizer(args.tokenizer) if args.tokenizer else None
@@ -163,21 +104,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in variants:
             variant = manifest.variants[name]
             size = sum(record.size for record in variant.files.values()) / 1e6
-            cost = in_own_process(str(args.folder), "--measure", name, "--threads", str(args.threads))
+            with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # memory is that of a fresh process
+                cost = pool.submit(measure, bundle, name, args.threads).result()
             chunks = " | ".join(f"{cost[f'ms{chunk}']:.1f}" for chunk in CHUNKS)
             print(
                 f"| {name} | {size:.1f} | {variant.verification['mean_kl']:.1e} | {cost['load']:.1f} "
                 f"| {cost['resident']:.0f} ({cost['anonymous']:.0f}) | {chunks} |",
                 flush=True,
             )
-        threads = ["--threads", str(args.threads)]
-        if "int4" in variants:
-            graph = ["--measure-genai", "--measure", "int4/genai.onnx"]
-            ours = in_own_process(str(bundle), *graph, *threads)
-            print(f"\nint4 in onnxruntime-genai's loop: {ours['ms1']:.1f} ms per token")
-        if args.genai:
-            theirs = in_own_process(str(args.genai), "--measure-genai", *threads)
-            print(f"onnxruntime-genai's own builder and loop: {theirs['ms1']:.1f} ms per token")
 
     return run_command("full_size", run)
 

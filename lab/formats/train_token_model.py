@@ -3,8 +3,7 @@
 Responsible for the texts, the folds and the features, which it records from the token model. Word statistics
 are counts (`word_statistics`); the weights are fitted (`fit`) so that the tokens of the traces take the
 fewest bits, always under statistics from which the trace at hand was left out. `--measure` codes every trace
-with statistics and weights made without its fold, `--measure-questions` GSM8K's questions with statistics
-made without their solutions. Not responsible for coding. Needs tokenizers.
+with statistics and weights made without its fold. Not responsible for coding. Needs tokenizers.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from common.cli import CommandParser, run_command
-from common.errors import InputError
 from common.files import read_text, write_whole
 from lab.formats.codec_bench import FULL, anchors_of, summary
 from lab.formats.fit import Instance, fit
@@ -33,10 +31,8 @@ from lab.published.published_runs import (
     full_answer,
     read_traces,
 )
-from links.frames.question import QUESTION_HEADER_BYTES
-from links.frames.question_text import CANVASES, as_anchors
 from payload.codecs import compact
-from payload.codecs.prior import END, MODEL_FILE, START, WEIGHT_SIZES, Prior, Weights, Words, prior_of
+from payload.codecs.prior import END, MODEL_FILE, START, WEIGHT_SIZES, Prior, Weights, Words
 from payload.codecs.range_coder import Coder
 from payload.codecs.token_model import TokenModel
 from payload.header import HEADER_BYTES
@@ -144,30 +140,21 @@ def sources(
                 ids = [t if t < tokenizer.contract.vocab_size else END for t in row[key]["real_tokens"]]
                 ids = ids[: ids.index(END) + 1] if END in ids else ids
                 yield TextSource(name, Text([START, *ids], FILL_WEIGHT / 2))
-    for part, text in _problems(prompts) if prompts else ():
-        yield TextSource(part, Text(tokenizer.encode(text), PROMPT_WEIGHT))
+    for text in _problems(prompts) if prompts else ():
+        yield TextSource(None, Text(tokenizer.encode(text), PROMPT_WEIGHT))
 
 
-def _problems(folder: Path) -> Iterable[tuple[str | None, str]]:
-    """Worked solutions, functions and questions of the public test sets' samples; GSM8K's with a name."""
-    for number, row in enumerate(_gsm8k(folder)):
-        yield _solution(number), re.sub(r"<<.*?>>", "", row["answer"].split("\n####")[0])
+def _problems(folder: Path) -> Iterator[str]:
+    """Worked solutions, functions and questions of the public test sets' samples."""
+    for line in read_text(folder / "gsm8k.jsonl").splitlines():
+        yield re.sub(r"<<.*?>>", "", json.loads(line)["answer"].split("\n####")[0])
     for line in read_text(folder / "humaneval.jsonl").splitlines():
         row = json.loads(line)
-        yield None, "```python\n" + row["prompt"] + row["canonical_solution"] + "```"
+        yield "```python\n" + row["prompt"] + row["canonical_solution"] + "```"
     for line in read_text(folder / "mmlu.jsonl").splitlines():
         row = json.loads(line)
-        yield None, row["question"]
-        yield None, row["choices"][0]
-
-
-def _gsm8k(folder: Path) -> list[dict[str, str]]:
-    return [json.loads(line) for line in read_text(folder / "gsm8k.jsonl").splitlines()]
-
-
-def _solution(number: int) -> str:
-    """Name of a worked solution; no trace has one with a space."""
-    return f"solution {number}"
+        yield row["question"]
+        yield row["choices"][0]
 
 
 class Training:
@@ -219,18 +206,6 @@ class Training:
             prompt = "known" if known else "unknown"
             yield f"held out, at {fraction}, prompt {prompt}: {_figures(sizes)} bytes per payload"
 
-    def questions(self, folder: Path) -> str:
-        """The frames of GSM8K's questions under statistics made without the solutions of their fold."""
-        rows, sizes = _gsm8k(folder), []
-        for fold in range(self.folds):
-            words = self.words_without({_solution(n) for n in range(fold, len(rows), self.folds)})
-            prior = Prior(prior_of(self.size).weights, words)
-            for row in rows[fold :: self.folds]:
-                ids = self.tokenizer.encode(row["question"])
-                anchors = as_anchors(ids, self.tokenizer.contract, CANVASES)
-                sizes.append(QUESTION_HEADER_BYTES + len(compact.encode(anchors, (), None, prior)))
-        return f"questions of GSM8K, their solutions left out: {_figures(sizes)} bytes per frame"
-
     def model(self) -> bytes:
         """The model file: weights without and with statistics, fitted to every fold, and the statistics."""
         parts = self.parts()
@@ -269,25 +244,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--folds", type=int, default=5, help="folds of the cross-validation (5)")
     parser.add_argument("--measure", action="store_true", help="only print the cost of held-out traces")
     parser.add_argument(
-        "--measure-questions",
-        action="store_true",
-        help="only print the frames of GSM8K's questions, coded with statistics without their solutions",
-    )
-    parser.add_argument(
         "-o", "--output", type=Path, default=MODEL_FILE, help="model file (payload/model.bin)"
     )
     args = parser.parse_args(argv)
 
     def run() -> None:
-        if args.measure_questions and args.prompts is None:
-            raise InputError("--measure-questions: expected --prompts FOLDER beside it, found none")
         tokenizer = TraceTokenizer(args.tokenizer or args.traces.parent / DEFAULT_TOKENIZER)
         traces = read_traces(args.traces)
         texts = list(sources(traces, args.fills, args.prompts, tokenizer))
         training = Training(traces, texts, tokenizer, args.folds)
-        if args.measure_questions:
-            print(training.questions(args.prompts))
-        elif args.measure:
+        if args.measure:
             print(*training.measured(), sep="\n")
         else:
             data = training.model()

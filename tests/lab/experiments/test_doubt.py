@@ -8,23 +8,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import edge_runtime
 from edge_runtime.bundle.manifest import MANIFEST, Manifest
 from edge_runtime.cloud import WATCHED
 from lab.experiment import About
-from lab.experiments.doubt import (
-    ROLES,
-    ask_from,
-    auroc,
-    keep,
-    not_sure_from,
-    tables,
-    typed,
-    while_writing,
-)
-from lab.statistics import Summary
+from lab.experiments.doubt import ROLES, ask_from, main, not_sure_from, tables, typed, while_writing
 
 
 def record(
@@ -49,7 +40,7 @@ SEPARABLE = [record(True, 0.05), record(True, 0.1), record(False, 0.3), record(F
 def test_the_shares_of_right_and_wrong_answers_differ_most(
     records: list[dict[str, Any]], expected: float
 ) -> None:
-    assert not_sure_from(records) == expected
+    assert not_sure_from(pd.DataFrame(records).astype({"carried": float})) == expected
 
 
 def test_the_most_doubtful_are_sent_first() -> None:
@@ -60,7 +51,8 @@ def test_the_most_doubtful_are_sent_first() -> None:
         (False, True, 0.8),
         (False, False, 0.7),
     ]
-    assert ask_from([record(asked, 0.1, alone, device) for alone, asked, device in sides]) == 0.8
+    records = [record(asked, 0.1, alone, device) for alone, asked, device in sides]
+    assert ask_from(pd.DataFrame(records)) == 0.8
 
 
 def test_a_mode_looks_while_the_device_writes() -> None:
@@ -69,30 +61,22 @@ def test_a_mode_looks_while_the_device_writes() -> None:
     assert while_writing([]) == 1
 
 
-def test_the_area_counts_pairs() -> None:
-    found = auroc([0.1, 0.2, 0.3], [0.3, 0.4])
-    assert isinstance(found, Summary)
-    assert found.mean == pytest.approx(5.5 / 6)
-    assert auroc([], [0.3]) is None
+KNOWN = [
+    record(role in ("told", "cloud"), 0.1, role == "told", 0.02 * n + 0.1 * (role == "cloud"), role)
+    for n in range(10)
+    for role in ROLES
+]
+WRITTEN = [r | {"kind": kind} for r in SEPARABLE for kind in ("subjects", "others", "nonsense")]
 
 
 def test_tables_of_records() -> None:
-    known = [
-        record(role in ("told", "cloud"), 0.1, role == "told", 0.02 * n + 0.1 * (role == "cloud"), role)
-        for n in range(10)
-        for role in ROLES
-    ]
-    written = [r | {"kind": kind} for kind in ("subjects", "others", "nonsense") for r in SEPARABLE]
-    found = {table.name: table for table in tables([*known, *written], About())}
+    found = {table.name: table for table in tables([*KNOWN, *WRITTEN], About())}
     assert [row["N"] for row in found["kinds"].rows] == [10] * 4 + [4] * 3
     never, kept, _, always = found["modes"].rows
     assert (never["sent"], always["sent"]) == (0.0, 1.0)
     assert isinstance(kept["of always asking"], float)
     assert kept["of always asking"] >= 0.95
     assert [row["declined"] for row in found["declined"].rows[:2]] == [0, 0.5]
-    area = found["areas"].rows[-1]["AUROC"]
-    assert isinstance(area, Summary)
-    assert area.mean == 1
 
 
 def test_typed_questions_are_balanced_and_nobody_s_twice() -> None:
@@ -105,10 +89,14 @@ def test_typed_questions_are_balanced_and_nobody_s_twice() -> None:
     assert not kinds["nonsense"][0][1]("anything")
 
 
-def test_the_threshold_is_kept_in_the_bundle(tmp_path: Path) -> None:
+def test_the_thresholds_of_a_results_folder_are_kept_in_a_bundle(tmp_path: Path) -> None:
     shipped = Path(edge_runtime.__file__).parent / "bundles" / "testbed-qwen" / MANIFEST
     shutil.copy(shipped, tmp_path)
-    keep(tmp_path, ask_from=0.25)
+    (tmp_path / "items").mkdir()
+    lines = (json.dumps({"id": str(n)} | each) for n, each in enumerate([*KNOWN, *WRITTEN]))
+    (tmp_path / "items" / "doubt.jsonl").write_text("\n".join(lines))
+    assert main([str(tmp_path), str(tmp_path)]) == 0
     data = json.loads((tmp_path / MANIFEST).read_text())
-    assert Manifest.from_json(data).ask_from == 0.25
-    assert data["not_sure_from"] == json.loads(shipped.read_text())["not_sure_from"], "the other one stays"
+    kept = Manifest.from_json(data)
+    assert (kept.ask_from, kept.not_sure_from) == (0.18, 0.3)
+    assert data.keys() == json.loads(shipped.read_text()).keys()

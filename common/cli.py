@@ -28,7 +28,8 @@ Options = TypeVar("Options")
 
 
 def option(default: Any, says: str, kind: Any = None, **settings: Any) -> Any:
-    """A field of a dataclass that is an option of its name; a bool that is false is a switch.
+    """A field of a dataclass that is an option of its name; a bool that is false is a switch, and a tuple
+    holds one or more values.
 
     kind: of a value, by default that of `default`, or text. settings: for argparse, and: `flags` names others
     than --NAME; of the options with one `either` a user gives one at most, or exactly one where they are
@@ -60,7 +61,10 @@ class CommandParser(argparse.ArgumentParser):
         if each.default is False:
             settings["action"] = "store_true"
         elif "action" not in settings or kind is not None:
-            settings["type"] = kind or (str if each.default is None else type(each.default))
+            several = isinstance(each.default, tuple)
+            example = next(iter(each.default), None) if several else each.default
+            settings |= {"nargs": "+"} if several else {}
+            settings["type"] = kind or (str if example is None else type(example))
         place: Any = self
         if (either := settings.pop("either", None)) is not None:
             required = settings.pop("required", False)
@@ -69,11 +73,20 @@ class CommandParser(argparse.ArgumentParser):
             place = choices[either]
         if flags[0].startswith("-"):
             settings["dest"] = each.name
+            if each.default and "required" not in settings and "default" not in settings["help"]:
+                settings["help"] += " (default: %(default)s)"
         place.add_argument(*flags, default=each.default, **settings)
 
     def parse(self, kind: type[Options], arguments: Sequence[str] | None = None) -> Options:
         """The arguments as a dataclass with one field for each option."""
-        return kind(**vars(self.parse_args(arguments)))
+        return taken(kind, vars(self.parse_args(arguments)))
+
+
+def taken(kind: type[Options], found: Mapping[str, Any]) -> Options:
+    """A dataclass of options from parsed arguments, which may have others too."""
+    values = {each.name: found[each.name] for each in fields(kind)}  # type: ignore[arg-type]
+    several = {each.name for each in fields(kind) if isinstance(each.default, tuple)}  # type: ignore[arg-type]
+    return kind(**{name: tuple(of) if name in several else of for name, of in values.items()})
 
 
 def run_options(

@@ -9,12 +9,12 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 
-from common.cli import CommandParser, required, run_command
+from common.cli import CommandParser, required, run_command, taken
 
 with required("lab", "experiments"):
     from lab import publish
     from lab.experiments import PAPER, chosen, every
-    from lab.options import NoOptions, Options, add_options, given
+    from lab.options import NoOptions, Options
     from lab.report import print_tables
     from lab.run import run
     from payload import PayloadError
@@ -70,11 +70,12 @@ def _run(arguments: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="`paper` for all that are the paper's")
     experiments = chosen(names) if names else []
     own = experiments[0].options if experiments else NoOptions
-    add_options(parser, Options, experiments[0].defaults if experiments else {})
-    add_options(parser.add_argument_group(f"options of {' '.join(names)}"), own)
+    for kind in (Options, own):
+        parser.declare(kind)
+    parser.set_defaults(**experiments[0].defaults if experiments else {})
     found = vars(parser.parse_args(arguments))
-    options = Options(**given(Options, found))
-    report = run(experiments or chosen(names), options, own(**given(own, found)))
+    options = taken(Options, found)
+    report = run(experiments or chosen(names), options, taken(own, found))
     if len(experiments) == 1:
         print_tables(report.tables)
     items = max(report.measured.values(), default=0)

@@ -6,10 +6,11 @@ Responsible for filling, sizing and scoring anchors, once. Not responsible for w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.pipeline import Pipeline
@@ -20,7 +21,7 @@ from edge_runtime.decode.forced import FillOptions, FillStats, fill
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.prompt_form import PromptForm
 from lab.autoregressive import Autoregressive
-from lab.conditions import ALONE, FULL, Condition, Situation
+from lab.conditions import ALONE, CONDITIONS, NOT_FILLED, ORDERS, Situation
 from lab.questions.items import Item
 from lab.questions.judge import graded
 from lab.questions.similarity import edit_similarity
@@ -31,7 +32,6 @@ FRACTIONS = (0.05, 0.1, 0.15, 0.25, 0.4)
 """Shares of the steps at which everything is compared."""
 
 PAPER_FRACTIONS = (0.1, 0.15, 0.25)
-NO_THINKER = "expected an autoregressive checkpoint (--thinker), found none"
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,12 @@ class Lab:
         return None
 
 
-@dataclass(frozen=True)
-class EdgeAnswer:
+def needs_thinker(lab: Lab) -> str | None:
+    """Why a phase cannot be run without one."""
+    return None if lab.thinker else "expected an autoregressive checkpoint (--thinker), found none"
+
+
+class EdgeAnswer(NamedTuple):
     """An answer of the edge: token ids, and the passes it took."""
 
     ids: list[int]
@@ -162,6 +166,11 @@ class Case:
             "tokens": len(ids),
         }
 
+    def mean_score(self, sets: Sequence[AnchorSet], reference: Sequence[int]) -> dict[str, float]:
+        """F1, edit similarity and right answers, the means over what the edge model makes of each set."""
+        scores = [self.score(self.fill(anchors).ids, reference) for anchors in sets]
+        return {name: sum(score[name] for score in scores) / len(scores) for name in ("f1", "edit", "right")}
+
     def own(self, text: Sequence[int], positions: Sequence[int]) -> float | None:
         """Share of these positions of a text at which the edge model predicts the text's token."""
         if not positions:
@@ -194,20 +203,28 @@ class RunCase(Case):
         assert self.lab.thinker is not None
         return self.lab.thinker.write(self.prompt_ids, self.lab.base.canvas - 1)
 
-    def answer(self, order: str, step: int, name: str, condition: Condition) -> dict[str, Any]:
+    @property
+    def steps(self) -> Iterable[tuple[str, int]]:
+        """The orders, and the steps at which all conditions are compared."""
+        return product(ORDERS, self.lab.steps)
+
+    @property
+    def paper_steps(self) -> Iterable[tuple[str, int]]:
+        """The orders, and the steps of the paper's tables."""
+        return product(ORDERS, self.lab.paper_steps)
+
+    def answer(self, order: str, step: int, name: str) -> dict[str, Any]:
         """One condition at one step, filled where it is to be, and scored against its own full run."""
         at = self.situation(order, step)
-        anchors = condition.select(at)
-        filled = self.fill(anchors) if condition.filled else EdgeAnswer(list(anchors.ids), 0)
+        anchors = CONDITIONS[name](at)
+        filled = EdgeAnswer(list(anchors.ids), 0) if name in NOT_FILLED else self.fill(anchors)
         row = {"order": order, "step": step, "condition": name, **self.score(filled.ids, at.full)}
         return row | {"sent": len(anchors), "bytes": self.size(anchors), "passes": filled.passes}
 
-    def reference(self, order: str) -> list[dict[str, Any]]:
-        """The rows without anchors: the full run, and the edge alone against it."""
+    def reference(self, order: str, name: str) -> dict[str, Any]:
+        """A row without anchors: ALONE, the edge alone, or FULL, the full run itself."""
         full = self.runs[order].answer
-        rows = ((self.lab.base.total_steps, FULL, EdgeAnswer(full, 0)), (0, ALONE, self.alone()))
-        return [
-            {"order": order, "step": step, "condition": name, **self.score(answer.ids, full)}
-            | {"sent": 0, "bytes": 0, "passes": answer.passes}
-            for step, name, answer in rows
-        ]
+        found = self.alone() if name == ALONE else EdgeAnswer(full, 0)
+        step = 0 if name == ALONE else self.lab.base.total_steps
+        row = {"order": order, "step": step, "condition": name, **self.score(found.ids, full)}
+        return row | {"sent": 0, "bytes": 0, "passes": found.passes}

@@ -1,9 +1,8 @@
 """Experimental conditions: the product's selections of an unfinished run, and the controls beside them.
 
-Each condition turns a run, stopped early, into an AnchorSet, which the edge model fills unless the condition
-shows the tokens alone. Selections are those of `cloud_anchor.selection`; the controls that need the finished
-answer (a prefix of it, tokens at random from it) are defined here and say what a selection has to beat.
-Responsible for what is compared. Not responsible for how answers are measured (see `lab`).
+Each condition turns a run, stopped early, into an AnchorSet. The controls that need the finished answer (a
+prefix of it, tokens at random from it) are defined here and say what a selection has to beat. Not responsible
+for how answers are measured (see `case`).
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from payload import AnchorSet, Contract
 
 CLAIMED_THRESHOLD = 0.5
 """Threshold of the edge-aware selection in claims about quota runs: fixed before the measurements."""
-
-THRESHOLDS = (0.0, CLAIMED_THRESHOLD)
 
 
 @dataclass(frozen=True)
@@ -131,51 +128,40 @@ def random_positions(at: Situation) -> AnchorSet:
     return at.anchors(dict(zip(places, at.committed.values(), strict=True)))
 
 
-@dataclass(frozen=True)
-class Condition:
-    """A selection or control; `filled` where the edge model fills the positions that it leaves open."""
-
-    select: Select
-    filled: bool = True
-
-
 ALONE, ANCHORS, BARE, LEADING = "edge alone", "anchors, filled", "anchors alone", "leading run, continued"
 PREFIX, SCATTERED = "prefix of as many, continued", "as many at random, filled"
 DRAFT, FULL = "early stop: every prediction", "full run"
 FIRST, SUREST = "early stop, the first of as many, continued", "early stop, the surest of as many, filled"
 RANDOM_TOKENS, RANDOM_POSITIONS = "random tokens, their places", "their tokens, random places"
+EVERY_PREDICTION, CLAIMED = "edge-aware, p >= 0", f"edge-aware, p >= {CLAIMED_THRESHOLD:g}"
+PRODUCT, PARALLEL_DRAFT = "edge-aware, parallel commits", "early stop, parallel commits"
 
-
-def aware(threshold: float) -> str:
-    """The name of the edge-aware selection in which predictions of at least this probability bind."""
-    return f"edge-aware, p >= {threshold:g}"
-
-
-CONDITIONS: dict[str, Condition] = {
-    ANCHORS: Condition(committed),
-    BARE: Condition(committed, filled=False),
-    LEADING: Condition(leading_run),
-    PREFIX: Condition(prefix),
-    SCATTERED: Condition(scattered),
-    DRAFT: Condition(draft, filled=False),
-    **{aware(threshold): Condition(partial(edge_aware, threshold=threshold)) for threshold in THRESHOLDS},
+CONDITIONS: dict[str, Select] = {
+    ANCHORS: committed,
+    BARE: committed,
+    LEADING: leading_run,
+    PREFIX: prefix,
+    SCATTERED: scattered,
+    DRAFT: draft,
+    EVERY_PREDICTION: partial(edge_aware, threshold=0.0),
+    CLAIMED: partial(edge_aware, threshold=CLAIMED_THRESHOLD),
+    RANDOM_TOKENS: random_tokens,
+    RANDOM_POSITIONS: random_positions,
+    PARALLEL_DRAFT: draft,
+    PRODUCT: default,
 }
-"""Conditions compared at every fraction, by the name that tables give them."""
+"""Selections and controls by the name that tables give them."""
 
-PRODUCT = "edge-aware, parallel commits"
-PARALLEL_DRAFT = "early stop, parallel commits"
-PARALLEL_CONDITIONS: dict[str, Condition] = {
-    PARALLEL_DRAFT: Condition(draft, filled=False),
-    PRODUCT: Condition(default),
-}
+NOT_FILLED = frozenset((BARE, DRAFT, PARALLEL_DRAFT))
+"""Those of which the tokens are shown as they are; the edge model fills the others."""
+
+COMPARED = (ANCHORS, BARE, LEADING, PREFIX, SCATTERED, DRAFT, EVERY_PREDICTION, CLAIMED)
+"""Compared at every fraction."""
+
+PARALLEL_CONDITIONS = (PARALLEL_DRAFT, PRODUCT)
 """Of the run with parallel commits, after as many steps: the product with its defaults, and its control."""
 
-ABLATION: dict[str, Condition] = {
-    ANCHORS: CONDITIONS[ANCHORS],
-    RANDOM_TOKENS: Condition(random_tokens),
-    RANDOM_POSITIONS: Condition(random_positions),
-    PREFIX: CONDITIONS[PREFIX],
-}
+ABLATION = (ANCHORS, RANDOM_TOKENS, RANDOM_POSITIONS, PREFIX)
 
 ORDERS: dict[str, dict[str, object]] = {
     "entropy": {"order": "entropy", "temperature": 0.2, "top_p": 0.95},
@@ -187,11 +173,10 @@ PARALLEL = "parallel"
 """The name of the run with parallel commits, in the order by confidence."""
 
 
-def plan(order: str, base: DenoiseConfig) -> DenoiseConfig:
-    """`base` with the settings of an order, committing the schedule's quota."""
-    return replace(base, commit="quota", **ORDERS[order])  # type: ignore[arg-type]
-
-
-def parallel_plan(base: DenoiseConfig, steps: int) -> DenoiseConfig:
-    """`base` with parallel commits for this many steps, without a stop rule: it is observed on the way."""
-    return replace(commit_in_parallel(base), steps=steps, stop=None)
+def plan(name: str, base: DenoiseConfig) -> DenoiseConfig:
+    """`base` with the settings of an order, committing the schedule's quota; or with parallel commits for all
+    of the steps, without a stop rule: such a run is observed on the way.
+    """
+    if name == PARALLEL:
+        return replace(commit_in_parallel(base), steps=base.total_steps, stop=None)
+    return replace(base, commit="quota", **ORDERS[name])  # type: ignore[arg-type]

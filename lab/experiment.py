@@ -2,9 +2,9 @@
 
 One file in `lab/experiments/` with an `EXPERIMENT`; EXTENDING.md has one of 20 lines. `python -m lab run NAME
 -o FOLDER` measures, continues after an interruption, and writes the report. A bench has no questions:
-`items=lambda setup: ["batch 1", "batch 8"]` are the cells that it measures, `models=Models.NONE` opens
-nothing. The paper's experiments are those of `phase`: they measure one `RunCase` at a time, all of one set of
-questions and of their stored runs.
+`items=lambda setup: ["batch 1", "batch 8"]` are the cells that it measures, and `opens=False`. The paper's
+experiments are those of `phase`: they measure one `RunCase` at a time, all of one set of questions and of
+their stored runs.
 
 Responsible for the interface; `tables` and `plots` are pure functions of records. Not responsible for the
 order of work (see `run`) or for options (see `options`).
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +26,7 @@ from lab.plots import Picture
 from lab.questions.items import Item, load_items
 from lab.runs import Run, make_runs, stops_of
 from lab.store import Record, Store
-from lab.tables import Table
+from lab.tables import Answers, Label, Table
 from payload import PayloadError
 
 Records = Sequence[Record]
@@ -75,51 +74,48 @@ class About:
         """Steps of the full run, as text."""
         return f"{step} of {self.total_steps}"
 
-
-class Models(Enum):
-    """What an experiment opens: nothing; the diffusion model and its edge model; or also the larger
-    autoregressive models, as second edge model and as Thinker.
-    """
-
-    NONE = 0
-    PAIR = 1
-    ALL = 2
+    @property
+    def by_step(self) -> dict[str, Label]:
+        """The labels of most of the paper's tables."""
+        return {"order": "order", "steps": ("step", self.share), "condition": "condition"}
 
 
 @dataclass
 class Setup:
-    """What an experiment measures with. own: its own options."""
+    """What an experiment measures with.
+
+    own: its own options. teachers: the larger autoregressive models are opened as well.
+    """
 
     options: Options
     own: Any
-    models: Models = Models.PAIR
+    teachers: bool = False
     store: Store = field(init=False)
 
     @cached_property
     def lab(self) -> Lab:
         """The models, opened at first use."""
-        return open_lab(self.options, teachers=self.models is Models.ALL)
+        return open_lab(self.options, self.teachers)
 
     def make_runs(self, items: Sequence[Item]) -> None:
         """The diffusion runs of those items that have none yet, in one batch, into the store."""
         lab = self.lab
-        prompts: dict[str, list[int]] = {}
+        left: list[tuple[Item, list[int]]] = []
         for item in items:
-            ids = lab.pipeline.form.ids(item.prompt)
             if item.id in self.store.records(RUNS):
                 continue
+            ids = lab.pipeline.form.ids(item.prompt)
             if problem := lab.room(ids):
                 self.store.add(RUNS, about_item(item) | {"error": problem})
             else:
-                prompts[item.id] = ids
-        if not prompts:
+                left.append((item, ids))
+        if not left:
             return
-        by_id = {item.id: item for item in items}
-        stops = stops_of([by_id[name] for name in prompts], lab.steps, lab.base.total_steps)
-        runs = make_runs(lab.pipeline.masked_model, list(prompts.values()), lab.base, stops)
-        for (name, ids), found in zip(prompts.items(), runs, strict=True):
+        stops = stops_of([item for item, _ in left], lab.steps, lab.base.total_steps)
+        runs = make_runs(lab.pipeline.masked_model, [ids for _, ids in left], lab.base, stops)
+        for (item, ids), found in zip(left, runs, strict=True):
             orders = {order: run.to_json() for order, run in found.items()}
-            self.store.add(RUNS, about_item(by_id[name]) | {"prompt_ids": ids, "orders": orders})
+            self.store.add(RUNS, about_item(item) | {"prompt_ids": ids, "orders": orders})
 
     def case(self, item: Item) -> RunCase:
         """An item with its runs from the store; the last one is kept, with what was filled of it."""
@@ -157,7 +153,7 @@ class Experiment:
 
     measure:  yields one record per item, in order. together: how many items at once.
     options:  a dataclass of its own options (see `options.option`). defaults: of the common ones, by name.
-    items:    what is measured: questions, or names of cells. models: what `Setup.lab` opens.
+    items:    what is measured: questions, or names of cells. opens: whether it needs models.
     limit:    number of items, the first ones; None for all. wanted: True for the items that it measures.
     needs:    the reason for which it cannot be run with these models; None where it can.
     paper:    one of the paper's, which are measured together.
@@ -171,7 +167,7 @@ class Experiment:
     options: type = NoOptions
     defaults: Mapping[str, Any] = field(default_factory=dict)
     items: Callable[[Setup], Sequence[Any]] = questions
-    models: Models = Models.PAIR
+    opens: bool = True
     together: int = 8
     limit: int | None = None
     wanted: Callable[[Item], bool] = lambda item: True
@@ -186,17 +182,30 @@ TOGETHER = 4
 def phase(
     name: str,
     title: str,
-    measure: Callable[[RunCase], Record],
-    tables: Callable[[Records, About], Sequence[Table]],
+    measure: Callable[[RunCase], Iterable[Record]],
+    tables: Callable[[Answers, About], Iterable[Table]],
+    plots: Callable[[Answers, About], Iterable[Picture]] = lambda answers, about: (),
     **more: Any,
 ) -> Experiment:
-    """One of the paper's experiments. An item that cannot be measured has a record with the reason."""
+    """One of the paper's experiments: the rows of an item, and the tables of all rows.
+
+    An item that cannot be measured has a record with the reason.
+    """
 
     def of_items(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
         for item in items:
             try:
-                yield measure(setup.case(item))
+                yield {"answers": list(measure(setup.case(item)))}
             except (CloudError, EdgeError, PayloadError) as error:
                 yield {"error": f"{type(error).__name__}: {error}"}
 
-    return Experiment(name, title, of_items, tables, models=Models.ALL, together=TOGETHER, paper=True, **more)
+    return Experiment(
+        name,
+        title,
+        of_items,
+        lambda records, about: list(tables(Answers.of(records), about)),
+        lambda records, about: plots(Answers.of(records), about),
+        together=TOGETHER,
+        paper=True,
+        **more,
+    )

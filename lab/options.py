@@ -1,16 +1,12 @@
-"""Options of the laboratory: declared once as fields of a dataclass, with their help beside their default.
+"""The options that every experiment has: which models, which questions, which plan.
 
-Responsible for the options that every experiment has (which models, which questions, which plan) and for
-those of several experiments in one parser. Not responsible for loading models (see `loading`).
+Not responsible for loading models (see `loading`).
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cloud_anchor import shipped
 from cloud_anchor.errors import RequestError
@@ -30,14 +26,8 @@ class NoOptions:
 class Options:
     """The options of every experiment."""
 
-    output: Path = field(
-        default=Path(),
-        metadata={
-            "help": "results folder; run again to continue",
-            "type": Path,
-            "flags": ("-o", "--output"),
-            "required": True,
-        },
+    output: Path = option(
+        Path(), "results folder; run again to continue", Path, flags=("-o", "--output"), required=True
     )
     model: str = option(FIXTURE, f"diffusion model: {', '.join(PAIRS)}, a folder, a hub name")
     edge: tuple[str, ...] = option(
@@ -58,7 +48,9 @@ class Options:
         "each with =FILE.jsonl (default: the shipped pair's own questions)",
         metavar="SOURCE",
     )
-    prompts: int | None = option(None, "how many questions", kind=int, metavar="N")
+    prompts: int | None = option(
+        None, "how many questions (default: the experiment's, or 200)", kind=int, metavar="N"
+    )
     seed: int = option(0, "of the choice of prompts, the sampler and the controls")
     canvas: int | None = option(None, "response positions (default: the model's, or 256)", kind=int)
     total_steps: int | None = option(None, "steps of a full run (default: the model's, or 128)", kind=int)
@@ -86,43 +78,6 @@ def require_at_least(options: object, least: int, *names: str) -> None:
     for name in names:
         if (value := getattr(options, name)) is not None and value < least:
             raise RequestError(f"--{name.replace('_', '-')}: expected at least {least}, found {value}")
-
-
-def add_options(parser: argparse._ActionsContainer, kind: type, defaults: Mapping[str, Any] = {}) -> None:
-    """Adds the fields of a dataclass of options; one that is not given is left out of the result.
-
-    defaults: by field, what its help is to give instead of the dataclass's own.
-    """
-    for each in fields(kind):
-        _add(parser, each, defaults.get(each.name, each.default))
-
-
-def _add(parser: argparse._ActionsContainer, each: Field[Any], default: Any) -> None:
-    settings = dict(each.metadata)
-    says, kind = settings.pop("help"), settings.pop("type")
-    flags = settings.pop("flags", (f"--{each.name.replace('_', '-')}",))
-    if each.default is False:
-        settings["action"] = "store_true"
-    else:
-        several = isinstance(each.default, tuple)
-        examples = each.default if isinstance(each.default, tuple) else (each.default,)
-        settings["type"] = kind or next((type(one) for one in examples if one is not None), str)
-        if several:
-            settings["nargs"] = "+"
-        if default is not None and default != () and not settings.get("required"):
-            shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
-            says = f"{says} (default: {shown})"
-    parser.add_argument(*flags, dest=each.name, default=argparse.SUPPRESS, help=says, **settings)
-
-
-def given(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The parsed values of a dataclass's fields, lists as tuples."""
-    names = {each.name for each in fields(kind)}
-    return {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in found.items()
-        if name in names
-    }
 
 
 def world_of(model: str) -> str:

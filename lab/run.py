@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from common.progress import Bars
-from lab.experiment import RUNS, About, Experiment, Models, Setup, about_item
+from lab.experiment import RUNS, About, Experiment, Setup, about_item
 from lab.loading import fingerprint
 from lab.options import Options
 from lab.questions.items import Item
@@ -23,13 +23,12 @@ from lab.store import Store
 def run(experiments: Sequence[Experiment], options: Options, own: Any) -> Report:
     """Measures one experiment, or some of the paper's, and writes the results folder."""
     first = experiments[0]
-    options = replace(options, **{k: v for k, v in first.defaults.items() if not getattr(options, k)})
-    setup = Setup(options, own, max((each.models for each in experiments), key=lambda models: models.value))
+    setup = Setup(options, own, teachers=first.paper)
     items = first.items(setup)
     settings = settings_of(setup, first, items)
     setup.store = store = Store(options.output, settings)
     skipped = {}
-    if setup.models is not Models.NONE:
+    if first.opens:
         skipped = {each.name: why for each in experiments if (why := each.needs(setup.lab)) is not None}
     chosen = [each for each in experiments if each.name not in skipped]
     track(len(items), measure(setup, chosen, items))
@@ -38,7 +37,7 @@ def run(experiments: Sequence[Experiment], options: Options, own: Any) -> Report
         # An earlier run into this folder may have had another subset.
         ids = {about_item(item)["id"] for item in items[:limit]}
         records[name] = [record for id_, record in store.records(name).items() if id_ in ids]
-    about = About(own=own) if setup.models is Models.NONE else About.of(setup.lab, options, own)
+    about = About.of(setup.lab, options, own) if first.opens else About(own=own)
     report = build(experiments, about, settings, records, skipped)
     write(report, store)
     return report
@@ -52,7 +51,7 @@ def settings_of(setup: Setup, experiment: Experiment, items: Sequence[Any]) -> d
     elif options.prompts:  # a cell is measured over all of them
         found |= {"data": options.sources, "prompts": options.prompts}
     found["seed"] = options.seed
-    if setup.models is not Models.NONE:
+    if experiment.opens:
         base = setup.lab.base
         found |= {"canvas": base.canvas, "total_steps": base.total_steps}
         found["weights"] = fingerprint(setup.lab, options)

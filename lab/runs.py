@@ -18,7 +18,7 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.state import State
 from cloud_anchor.sampling.step import advance
-from lab.conditions import ORDERS, PARALLEL, parallel_plan, plan
+from lab.conditions import ORDERS, PARALLEL, plan
 from lab.questions.items import WORD_PROBLEMS, Item
 
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
@@ -129,9 +129,7 @@ def make_runs(
     """For each prompt its run in every order and the one that commits in parallel, with predictions at
     `stops` and at the end.
     """
-    plans_ = {order: plan(order, base) for order in ORDERS}
-    plans_[PARALLEL] = parallel_plan(base, base.total_steps)
-    runs = {name: run_once(model, prompts, config, stops) for name, config in plans_.items()}
+    runs = {name: run_once(model, prompts, plan(name, base), stops) for name in (*ORDERS, PARALLEL)}
     return [dict(zip(runs, of, strict=True)) for of in zip(*runs.values(), strict=True)]
 
 

@@ -113,7 +113,7 @@ LENGTHS: Mapping[str, tuple[int, float]] = {
 """Groups of answers by their tokens: from, and below."""
 
 
-SHARES = frozenset(("right", "exact", "same"))
+SHARES = frozenset(("right", "exact", "same", "full run", "first right"))
 """Metrics of zeros and ones."""
 
 
@@ -165,6 +165,17 @@ class Answers:
         for values, group in self.groups(*(field_ for field_, _ in named.values())):
             shown = zip(named.items(), values, strict=True)
             yield {column: how(value) if how else value for (column, (_, how)), value in shown}, group
+
+    def table(
+        self,
+        name: str,
+        title: str,
+        labels: Mapping[str, Label],
+        columns: Mapping[str, Column],
+        note: str = "",
+    ) -> Table:
+        """A table with a row for each value of the labels (see `by` and `rows`)."""
+        return Table.of(name, title, rows(self.by(labels), columns), note)
 
     def pairs(self, other: Answers, metric: str) -> tuple[list[float], list[float]]:
         """The metric of both, item by item, over the items of both. One row per item is expected."""

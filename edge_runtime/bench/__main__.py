@@ -50,7 +50,7 @@ class BenchOptions:
     )
     threads: int | None = option(None, "default: one for each fast core", positive, metavar="N")
     repeat: int = option(5, "default: 5", positive, metavar="N")
-    length: int = option(64, "tokens of answers: 64", positive, metavar="N")
+    length: int = option(64, "tokens of answers", positive, metavar="N")
     no_prepack: bool = option(False, "do not use prepacked weights")
     json: bool = option(False, "print one JSON object")
 

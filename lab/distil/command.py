@@ -21,12 +21,12 @@ from tokenizers import Tokenizer
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint, read_json
 from cloud_anchor.pipeline import Pipeline
-from common.cli import CommandParser, option
+from common.cli import CommandParser, option, taken
 from common.progress import Bars
 from lab.distil.answers import Targets, questions, write
 from lab.distil.curve import longest, watch_point
 from lab.distil.trainer import SelfDistillation
-from lab.options import add_options, given, require_at_least, world_of
+from lab.options import require_at_least, world_of
 from lab.pairs.batches import Curriculum
 from lab.pairs.card import CURVE
 from lab.pairs.pair import Pair, TrainingRecipe
@@ -102,9 +102,9 @@ def main(arguments: Sequence[str]) -> int:
         "      --data testbed:profile -o passes/",
     )
     parser.add_argument("model", metavar="MODEL", help="testbed, or the folder of such a model")
-    add_options(parser, DistilOptions)
+    parser.declare(DistilOptions)
     found = vars(parser.parse_args(arguments))
-    return distil(found["model"], DistilOptions(**given(DistilOptions, found)))
+    return distil(found["model"], taken(DistilOptions, found))
 
 
 def distil(model: str, options: DistilOptions) -> int:

@@ -20,7 +20,7 @@ from lab.drafting.accepted import tokens_a_pass
 from lab.drafting.answers import training_prompts
 from lab.drafting.losses import CHAIN_WEIGHT, FOCAL_WEIGHT
 from lab.drafting.training import DrafterOptions, DrafterTrainer, load_target
-from lab.experiment import About, Experiment, Models, Records, Setup
+from lab.experiment import About, Experiment, Records, Setup
 from lab.options import require_at_least
 from lab.pairs.trainer import train
 from lab.questions.items import load_items
@@ -134,5 +134,5 @@ EXPERIMENT = Experiment(
     items=items,
     options=ComparisonOptions,
     defaults={"prompts": 40},
-    models=Models.NONE,
+    opens=False,
 )

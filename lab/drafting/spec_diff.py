@@ -14,11 +14,11 @@ from itertools import product
 from statistics import mean
 from typing import Any
 
-from lab.case import NO_THINKER, Lab, RunCase
+from lab.case import RunCase, needs_thinker
 from lab.drafting.diffusion_drafter import DiffusionDrafter
 from lab.drafting.speculation import DraftModel, speculate
 from lab.drafting.torch_engine import TorchEngine
-from lab.experiment import About, Records, phase
+from lab.experiment import About, phase
 from lab.tables import LENGTHS, Answers, Column, Row, Table, rows
 
 GAMMAS = (5, 10, 15, 20, 40)
@@ -29,18 +29,14 @@ DRAFTED = sorted({*STEPS, *GAMMAS})
 ALONE, DIFFUSION, AUTOREGRESSIVE = "target alone", "diffusion", "autoregressive"
 
 
-def needs(lab: Lab) -> str | None:
-    return None if lab.thinker else NO_THINKER
-
-
 def grid() -> Iterator[tuple[int, int]]:
     """gamma and T of every cell; more steps than tokens are no other draft."""
     yield from ((gamma, steps) for gamma in GAMMAS for steps in STEPS if steps <= gamma)
 
 
-def measure(case: RunCase) -> dict[str, Any]:
+def measure(case: RunCase) -> list[dict[str, Any]]:
     lab = case.lab
-    assert lab.thinker is not None  # checked by `needs`
+    assert lab.thinker is not None  # checked by `needs_thinker`
     target, model, edge = lab.thinker, lab.pipeline.masked_model, lab.edges[0]
     engine = TorchEngine(target.net)
     room = min(lab.base.canvas, engine.context - len(case.prompt_ids))
@@ -78,11 +74,10 @@ def measure(case: RunCase) -> dict[str, Any]:
     for gamma in DRAFTED:
         edge.runtime.engine.rewind(0)
         row(AUTOREGRESSIVE, gamma, gamma, DraftModel(edge.runtime.engine), edge.parameters)
-    return {"answers": rows}
+    return rows
 
 
-def tables(records: Records, about: About) -> list[Table]:
-    answers = Answers.of(records)
+def tables(answers: Answers, about: About) -> list[Table]:
     if not len(answers):
         return []
     columns: dict[str, Column] = {
@@ -140,4 +135,4 @@ def equal_passes(answers: Answers) -> Iterator[Row]:
         }
 
 
-EXPERIMENT = phase("specdiff", "SpecDiff", measure, tables, limit=20, needs=needs)
+EXPERIMENT = phase("specdiff", "SpecDiff", measure, tables, limit=20, needs=needs_thinker)

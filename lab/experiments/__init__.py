@@ -9,6 +9,8 @@ from __future__ import annotations
 import runpy
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import iter_modules
 
 from cloud_anchor.errors import RequestError
@@ -40,17 +42,13 @@ def every() -> Iterator[Experiment]:
 
 def _open(name: str) -> Experiment | None:
     """The experiment of this name or in this file, None where there is none."""
-    try:
-        if name.endswith(".py"):
-            found: Experiment | None = runpy.run_path(name).get("EXPERIMENT")
-            return found
-        if not name.isidentifier():
-            return None
-        return getattr(import_module(ELSEWHERE.get(name, f"{__name__}.{name}")), "EXPERIMENT", None)
-    except (ModuleNotFoundError, FileNotFoundError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name != f"{__name__}.{name}":
-            raise
-        return None
+    found: Experiment | None = None
+    place = ELSEWHERE.get(name, f"{__name__}.{name}")
+    if name.endswith(".py") and Path(name).is_file():
+        found = runpy.run_path(name).get("EXPERIMENT")
+    elif name.isidentifier() and find_spec(place):
+        found = getattr(import_module(place), "EXPERIMENT", None)
+    return found
 
 
 def chosen(names: Sequence[str]) -> list[Experiment]:

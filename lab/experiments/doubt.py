@@ -237,7 +237,7 @@ EXPERIMENT = Experiment(
     measure,
     tables,
     items=items,
-    defaults={"model": "testbed", "prompts": 48},
+    defaults={"prompts": 48},
     together=24,
 )
 

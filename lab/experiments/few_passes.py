@@ -14,15 +14,15 @@ from functools import lru_cache
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.selection.select import EDGE_AWARE, Selection, select
 from common.cli import option
 from edge_runtime.runtime import EdgeRuntime
 from lab.case import Case
+from lab.conditions import Situation, default
 from lab.experiment import About, Experiment, Records, Setup
 from lab.experiments.passes import in_parallel, runs_at
 from lab.questions.items import Item
 from lab.store import Record
-from lab.tables import LENGTHS, Answers, Column, Table, less_than, rows
+from lab.tables import LENGTHS, Answers, Column, Table, less_than
 
 LONG = LENGTHS["60 and more"][0]
 EARLY_PASSES = (1, 2, 4, 8)
@@ -43,27 +43,24 @@ def _opened(name: str, edge: EdgeRuntime, dtype: str | None) -> Pipeline:
 
 def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
     """The records of some prompts, which are denoised together."""
-    own: FewPassesOptions = setup.own
     edge = setup.lab.edges[0]
     pipelines = {setup.options.model: setup.lab.pipeline}
-    pipelines |= {name: _opened(name, edge.runtime, setup.options.dtype) for name in own.beside}
+    pipelines |= {name: _opened(name, edge.runtime, setup.options.dtype) for name in setup.own.beside}
     answers: list[list[Record]] = [[] for _ in items]
     for name, pipeline in pipelines.items():
         prompts = [pipeline.form.ids(item.prompt) for item in items]
         plan = pipeline.plan()
-        marks = {steps_for(fraction, plan.total_steps): fraction for fraction in own.fractions}
+        marks = {steps_for(fraction, plan.total_steps): fraction for fraction in setup.own.fractions}
         stops = sorted({*EARLY_PASSES, *marks, plan.total_steps})
         runs = runs_at(pipeline, prompts, in_parallel(plan), stops)
         for item, prompt, run, found in zip(items, prompts, runs, answers, strict=True):
             case = Case(item, prompt, pipeline.form, edge, plan.canvas, setup.options.seed)
-            found.append({"model": name} | _figures(case, pipeline, run, marks))
+            found.append({"model": name} | _figures(case, run, marks))
     for each in answers:
         yield {"answers": each}
 
 
-def _figures(
-    case: Case, pipeline: Pipeline, run: Mapping[int, Denoised], marks: Mapping[int, float]
-) -> Record:
+def _figures(case: Case, run: Mapping[int, Denoised], marks: Mapping[int, float]) -> Record:
     """The figures of one run: finished, and after a few passes as a draft and as the device writes it."""
     whole = run[max(run)]
     finished = whole.answer
@@ -77,9 +74,9 @@ def _figures(
         found[f"length off {passes}"] = abs(run[passes].predicted_length - len(finished))
     for mark, fraction in marks.items():
         early = run[mark]
-        selected = select(early, case.contract, Selection(EDGE_AWARE), pipeline.scorer)
-        texts = {"draft": early.predicted_answer, "edge-aware": case.fill(selected.anchors).ids}
-        found[f"bytes {fraction:g}"] = case.size(selected.anchors, extras=early.extras())
+        anchors = default(Situation(early, finished, case.contract, case.edge.scorer, case.seed))
+        found[f"bytes {fraction:g}"] = case.size(anchors, extras=early.extras())
+        texts = {"draft": early.predicted_answer, "edge-aware": case.fill(anchors).ids}
         for name, text in texts.items():
             judged = case.judged(text, finished)
             found |= {f"{name} {metric} {fraction:g}": judged[metric] for metric in ("graded", "f1")}
@@ -90,14 +87,15 @@ def tables(records: Records, about: About) -> list[Table]:
     long = [record for record in records if all(row["tokens"] >= LONG for row in record["answers"])]
     answers = Answers.of(long)
     first = answers.where(model=about.model)
-
-    def table(name: str, title: str, columns: Mapping[str, Column]) -> Table:
-        return Table.of(name, title, rows(answers.by({"model": "model"}), columns), NOTE)
-
-    whole: dict[str, Column] = {"N": len}
-    whole |= {name: name for name in ("tokens", "passes", "tokens a pass")}
-    whole |= {"graded, finished": "finished", "difference": less_than(first, "finished")}
-    found = [table("whole", "Finished long answers", whole)]
+    whole: dict[str, Column] = {
+        "N": len,
+        "tokens": "tokens",
+        "passes": "passes",
+        "tokens a pass": "tokens a pass",
+        "graded, finished": "finished",
+        "difference": less_than(first, "finished"),
+    }
+    shown = [("whole", "Finished long answers", whole)]
     for fraction in about.own.fractions:
         columns: dict[str, Column] = {}
         for name in ("draft", "edge-aware"):
@@ -105,11 +103,10 @@ def tables(records: Records, about: About) -> list[Table]:
             columns[f"{name}: graded"] = f"{name} graded {fraction:g}"
             columns |= {f"{name}: F1": f1, f"{name}: F1, difference": less_than(first, f1)}
         columns["bytes"] = f"bytes {fraction:g}"
-        title = f"Long answers after {100 * fraction:.3g}% of the steps"
-        found.append(table(f"at {fraction:g}", title, columns))
+        shown.append((f"at {fraction:g}", f"Long answers after {100 * fraction:.3g}% of the steps", columns))
     title = "Tokens by which the predicted length of a long answer is wrong, by passes"
-    lengths = {f"after {passes}": f"length off {passes}" for passes in EARLY_PASSES}
-    return [*found, table("length", title, lengths)]
+    shown.append(("length", title, {f"after {passes}": f"length off {passes}" for passes in EARLY_PASSES}))
+    return [answers.table(name, title, {"model": "model"}, columns, NOTE) for name, title, columns in shown]
 
 
 NOTE = (

@@ -1,15 +1,15 @@
 """Experiment `passes`: the main table, by length of the answer.
 
 The default's payload after shares of the steps and every prediction of the same run, beside controls of at
-most as many bytes (see `equal_bytes`), each held against the finished answer of its own run. Not responsible
-for commits (see `sampling.commits`).
+most as many bytes, each held against the finished answer of its own run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
@@ -17,32 +17,52 @@ from cloud_anchor.sampling.config import PARALLEL_THRESHOLD, DenoiseConfig, step
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise
-from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, Selection
+from cloud_anchor.selection.edge_aware import largest_count
 from common.cli import option
 from lab.case import Case
-from lab.conditions import Situation, plan
+from lab.conditions import (
+    ALONE,
+    ANCHORS,
+    FIRST,
+    FULL,
+    LEADING,
+    PREFIX,
+    SCATTERED,
+    SUREST,
+    Situation,
+    committed,
+    default,
+    draft,
+    first_predictions,
+    leading_run,
+    plan,
+    prefix,
+    scattered,
+    surest_predictions,
+)
 from lab.experiment import About, Experiment, Records, Setup
-from lab.experiments.equal_bytes import controls
 from lab.questions.items import Item
 from lab.store import Record
-from lab.tables import LENGTHS, Answers, Column, Row, Table, less_than, mean, rows
+from lab.tables import LENGTHS, Answers, Column, Label, Row, Table, less_than, mean, rows
+from payload import AnchorSet
 
 FRACTIONS = (0.1, 0.25, 0.4)
 EARLY = f"early stop: every prediction, rule {PARALLEL_THRESHOLD}"
 AWARE = f"edge-aware, rule {PARALLEL_THRESHOLD}"
-READOUTS = {
-    EARLY: Selection(CONFIDENCE, EdgeAwareConfig(threshold=0.0)),
-    AWARE: Selection(EDGE_AWARE),
+EQUAL: Mapping[str, Callable[[Situation, int], AnchorSet]] = {
+    PREFIX: prefix,
+    SCATTERED: scattered,
+    FIRST: first_predictions,
+    SUREST: surest_predictions,
 }
-"""What is sent of an unfinished run, by its name in the table; the last is the default."""
-FULL_RUN = "full run"
+"""Controls of a number of tokens: of the finished answer, and of the predictions."""
 LENGTH_GROUPS: Mapping[str, tuple[int, float]] = {
     **LENGTHS,
     "60 to 119": (60, 120),
     "120 and more": (120, math.inf),
 }
 """Groups of answers by the tokens of the full run's: from, and below. The last two are parts of another."""
+METRICS = {"F1": "f1", "graded": "graded", "right": "right"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +93,6 @@ def runs_at(
 def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
     """The records of some prompts, which are denoised together."""
     pipeline, edge = setup.lab.pipeline, setup.lab.edges[0]
-    assert pipeline.scorer is not None  # the laboratory opens a pipeline with an edge model
     base = pipeline.plan()
     prompts, end = [pipeline.form.ids(item.prompt) for item in items], base.total_steps
     marks = sorted({steps_for(fraction, end) for fraction in setup.own.fractions})
@@ -84,9 +103,13 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
         case = Case(item, prompt, pipeline.form, edge, base.canvas, setup.options.seed)
         answers: list[Record] = []
         for passes in marks:
-            at = Situation(run[passes], run[end].answer, case.contract, pipeline.scorer, case.seed)
-            its = replace(at, early=beside[passes], full=beside[end].answer)
-            sent = {name: _sent(case, at, selection) for name, selection in READOUTS.items()}
+            at, its = (
+                Situation(of[passes], of[end].answer, case.contract, edge.scorer, case.seed)
+                for of in (run, beside)
+            )
+            anchors = draft(at)
+            early = case.judged(at.early.predicted_answer, at.full) | _sizes(case, anchors, at)
+            sent = {EARLY: early, AWARE: _filled(case, default(at), at)}
             figures = controls(case, at, its, sent[AWARE]["bytes"]) | sent
             answers += [{"passes": passes, "condition": name} | row for name, row in figures.items()]
         judged = case.judged(whole.answer, whole.answer)
@@ -94,50 +117,65 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
         yield found | {"answers": answers}
 
 
-def _sent(case: Case, at: Situation, selection: Selection) -> Record:
-    anchors, every = at.select(selection), selection is READOUTS[EARLY]
-    text = at.early.predicted_answer if every else case.fill(anchors).ids
-    size = case.size(anchors, extras=at.early.extras())
-    return case.judged(text, at.full) | {"bytes": size, "sent": len(anchors)}
+def _sizes(case: Case, anchors: AnchorSet, at: Situation) -> Record:
+    return {"sent": len(anchors), "bytes": case.size(anchors, extras=at.early.extras())}
 
 
-def by_length(records: Records) -> dict[str, list[Record]]:
-    """The records in the groups that have any."""
-    found = {
-        name: [record for record in records if low <= record["tokens"] < high]
-        for name, (low, high) in LENGTH_GROUPS.items()
+def _filled(case: Case, anchors: AnchorSet, at: Situation) -> Record:
+    return case.judged(case.fill(anchors).ids, at.full) | _sizes(case, anchors, at)
+
+
+def _told(at: Situation, take: Callable[[Situation, int], AnchorSet], length: int, count: int) -> AnchorSet:
+    return replace(take(at, count), length=length)
+
+
+def controls(case: Case, at: Situation, paper: Situation, size: int) -> dict[str, Record]:
+    """What at most `size` bytes would be worth otherwise, by name, each scored against its own run: the edge
+    model alone; of the run in the paper's order the anchors and their leading run; of as many tokens as fit,
+    told a length as the payload is, those of `EQUAL`.
+
+    at: the run whose payload has this size. paper: the run in the paper's order, of as many passes.
+    """
+    found = {ALONE: case.judged(case.alone().ids, at.full) | {"sent": 0, "bytes": 0}}
+    found |= {
+        ANCHORS: _filled(case, committed(paper), paper),
+        LEADING: _filled(case, leading_run(paper), paper),
     }
-    return {name: part for name, part in found.items() if part}
+    for name, take in EQUAL.items():
+        length = len(at.early.predicted_answer if name in (FIRST, SUREST) else at.full)
+        told = partial(_told, at, take, length)
+        count = largest_count(length, lambda n, told=told: _sizes(case, told(n), at)["bytes"] <= size)
+        found[name] = _filled(case, told(count), at)
+    return found
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    groups = by_length(records)
+    groups = {
+        name: [record for record in records if low <= record["tokens"] < high]
+        for name, (low, high) in LENGTH_GROUPS.items()
+    }
+    groups = {name: part for name, part in groups.items() if part}
     return [_beside(groups, about), *(_of_length(name, part, about) for name, part in groups.items())]
 
 
-def _labelled(records: Records, about: About) -> Iterator[tuple[Row, Answers]]:
-    def share(passes: int) -> str:
-        return f"{passes} ({passes / about.total_steps:.0%})"
-
-    return Answers.of(records).by({"passes": ("passes", share), "condition": "condition"})
+def _labels(about: About) -> dict[str, Label]:
+    return {
+        "passes": ("passes", lambda passes: f"{passes} ({passes / about.total_steps:.0%})"),
+        "condition": "condition",
+    }
 
 
 def _beside(groups: Mapping[str, Records], about: About) -> Table:
     """The figures with the lengths beside one another."""
     found: dict[tuple[object, ...], Row] = {}
-    full: Row = {"passes": f"{about.total_steps} (100%)", "condition": FULL_RUN}
+    full: Row = {"passes": f"{about.total_steps} (100%)", "condition": FULL}
     for length, part in groups.items():
-        columns: dict[str, Column] = {
-            f"F1, {length}": "f1",
-            f"graded, {length}": "graded",
-            f"right, {length}": "right",
-            f"bytes, {length}": mean("bytes"),
-        }
-        for row in rows(_labelled(part, about), columns):
+        columns: dict[str, Column] = {f"{says}, {length}": metric for says, metric in METRICS.items()}
+        columns[f"bytes, {length}"] = mean("bytes")
+        for row in rows(Answers.of(part).by(_labels(about)), columns):
             found.setdefault((row["passes"], row["condition"]), {}).update(row)
         full[f"F1, {length}"] = 1.0
-        for metric in ("graded", "right"):
-            full[f"{metric}, {length}"] = sum(record[metric] for record in part) / len(part)
+        full |= {f"{metric}, {length}": mean(metric)(Answers(part)) for metric in ("graded", "right")}
     shown = [*found.values(), full]
     names = list(dict.fromkeys(column for row in shown for column in row))
     prompts = ", ".join(f"{length}: {len(part)}" for length, part in groups.items())
@@ -147,7 +185,8 @@ def _beside(groups: Mapping[str, Records], about: About) -> Table:
 
 def _of_length(length: str, records: Records, about: About) -> Table:
     """Every condition after every number of passes, with what the default has more."""
-    aware = Answers.of(records).where(condition=AWARE)
+    answers = Answers.of(records)
+    aware = answers.where(condition=AWARE)
 
     def target(group: Answers) -> Answers:
         """The default's answers after as many passes; none for the default itself."""
@@ -155,13 +194,12 @@ def _of_length(length: str, records: Records, about: About) -> Table:
         return Answers() if first["condition"] == AWARE else aware.where(passes=first["passes"])
 
     columns: dict[str, Column] = {}
-    for name, metric in (("F1", "f1"), ("graded", "graded"), ("right", "right")):
-        columns[name] = metric
-        columns[f"{name}, target less it"] = less_than(target, metric, turned=True)
+    for says, metric in METRICS.items():
+        columns |= {says: metric, f"{says}, target less it": less_than(target, metric, turned=True)}
     columns |= {"sent": mean("sent"), "bytes": mean("bytes")}
     right = sum(record["right"] for record in records) / len(records)
     title = f"Answers of {length} tokens: {len(records)} prompts, full run right {right:.3f}"
-    return Table.of(f"length {length}", title, rows(_labelled(records, about), columns), f"Target: {AWARE}.")
+    return answers.table(f"length {length}", title, _labels(about), columns, f"Target: {AWARE}.")
 
 
 EXPERIMENT = Experiment(

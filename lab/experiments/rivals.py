@@ -8,14 +8,11 @@ for how long links take.
 
 from __future__ import annotations
 
-import gzip
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-import zstandard
 
 from cloud_anchor.pipeline import Pipeline, PipelineResult
 from cloud_anchor.sampling.config import steps_for
@@ -24,20 +21,21 @@ from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import CONFIDENCE, Selection
 from common.cli import option
 from edge_runtime.decode.forced import FillStats
-from edge_runtime.engine.base import Engine, log_total
+from edge_runtime.engine.base import log_total
 from lab.case import Case
 from lab.experiment import About, Experiment, Records, Setup
 from lab.experiments.passes import in_parallel, runs_at
+from lab.formats.codec_bench import text_codecs
 from lab.questions.items import Item
 from lab.store import Record
-from lab.tables import Answers, Column, Table, less_than, rows
+from lab.tables import Answers, Column, Table, less_than
 from payload import Codec, Shared, encode
 from payload.bytesio import varint
 
 SURE = 0.5
 """Probability from which the device keeps its own token when it routes."""
-PASSES = ("cloud", "edge", "device")
-"""Of the diffusion model, of the edge model in the cloud, and of the device."""
+TEXTS = {"text": "raw", "gzip": "gzip", "zstd with the prompt": "zstd-dictionary"}
+"""How the finished answer is sent as text: the name in the table, and that of the codec."""
 DRAFT = Selection(CONFIDENCE, EdgeAwareConfig(threshold=0.0))
 """Every current prediction."""
 
@@ -51,9 +49,9 @@ class RivalOptions:
 
 def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
     """The records of some prompts, which are denoised together."""
-    pipeline, own, edge = setup.lab.pipeline, setup.own, setup.lab.edges[0]
+    pipeline, edge = setup.lab.pipeline, setup.lab.edges[0]
     plan = pipeline.plan()
-    marks = {fraction: steps_for(fraction, plan.total_steps) for fraction in own.fractions}
+    marks = {fraction: steps_for(fraction, plan.total_steps) for fraction in setup.own.fractions}
     prompts = [pipeline.form.ids(item.prompt) for item in items]
     runs = runs_at(pipeline, prompts, in_parallel(plan), sorted({*marks.values(), plan.total_steps}))
     for item, prompt, found in zip(items, prompts, runs, strict=True):
@@ -65,47 +63,39 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
 def _methods(
     pipeline: Pipeline, case: Case, finished: Denoised, early: dict[float, Denoised]
 ) -> Iterator[Record]:
-    """The methods on one question."""
-    answer, prompt = finished.answer, case.item.prompt
+    """The methods on one question; passes: of the diffusion model, of the edge model in the cloud, and of
+    the device.
+    """
+    answer, prompt, steps = finished.answer, case.item.prompt, finished.steps
 
-    def row(method: str, ids: Sequence[int], size: int, *passes: int, requests: int = 1) -> Record:
-        figures = {"method": method, "bytes": size, "requests": requests}
-        return case.judged(ids, answer) | figures | dict(zip(PASSES, passes, strict=True))
+    def row(
+        method: str, ids: Sequence[int], size: int, passes: tuple[int, int, int], requests: int = 1
+    ) -> Record:
+        taken = dict(zip(("cloud", "edge", "device"), passes, strict=True))
+        return case.judged(ids, answer) | {"method": method, "bytes": size, "requests": requests} | taken
 
     def coded(method: str, result: PipelineResult) -> Record:
         data, passes = _predictive(pipeline, result)
-        runtime = case.edge.runtime
-        filled = runtime.fill(runtime.read(data, prompt))
+        filled = case.edge.runtime.fill(case.edge.runtime.read(data, prompt))
         ids = [token.id for token in filled]
-        walked = result.walk.passes if result.walk else 0
-        return row(method, ids, len(data), result.run.steps, walked + passes, filled.stats.passes)
+        passes += result.walk.passes if result.walk else 0
+        return row(method, ids, len(data), (result.run.steps, passes, filled.stats.passes))
 
-    for name, squeeze in text_codecs(prompt).items():
-        size = len(squeeze(case.text(answer).encode()))
-        yield row(f"whole answer, {name}", answer, size, finished.steps, 0, 0)
+    codecs = text_codecs(prompt)
+    for name, codec in TEXTS.items():
+        size = len(codecs[codec](case.text(answer).encode()))
+        yield row(f"whole answer, {name}", answer, size, (steps, 0, 0))
     anchors = finished.anchors(dict(enumerate(answer)), case.contract, len(answer))
     yield coded("whole answer, codec predictive", PipelineResult(prompt, finished, anchors, None))
     for fraction, run in early.items():
         for name, selection in (("ours", Selection()), ("the whole draft, codec predictive", DRAFT)):
             (result,) = pipeline.select([prompt], [run], selection)
             yield coded(f"{name}, {fraction:.0%} of the steps", result)
-    engine, ends = case.edge.runtime.engine, case.contract.eos_ids
-    ids, asked = routed(engine, _next_token(pipeline, case), case.prompt_ids, ends, case.canvas)
+    ids, asked = routed(case, _next_token(pipeline, case))
     size = sum(len(varint(token)) for token in asked)
-    yield row("routing, token by token", ids, size, len(asked), 0, len(ids) + 1, requests=len(asked))
+    yield row("routing, token by token", ids, size, (len(asked), 0, len(ids) + 1), len(asked))
     alone = case.alone()
-    yield row("device alone", alone.ids, 0, 0, 0, alone.passes, requests=0)
-
-
-def text_codecs(prompt: str) -> dict[str, Callable[[bytes], bytes]]:
-    """Compressors of a text, without any framing of ours."""
-    dictionary = zstandard.ZstdCompressionDict(prompt.encode(), dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-    bare: dict[str, Any] = {"write_checksum": False, "write_content_size": False, "write_dict_id": False}
-    return {
-        "text": bytes,
-        "gzip": lambda text: gzip.compress(text, 9, mtime=0),
-        "zstd with the prompt": zstandard.ZstdCompressor(level=19, dict_data=dictionary, **bare).compress,
-    }
+    yield row("device alone", alone.ids, 0, (0, 0, alone.passes), 0)
 
 
 def _predictive(pipeline: Pipeline, result: PipelineResult) -> tuple[bytes, int]:
@@ -134,28 +124,23 @@ def _next_token(pipeline: Pipeline, case: Case) -> Callable[[Sequence[int]], int
     return ask
 
 
-def routed(
-    engine: Engine,
-    ask: Callable[[Sequence[int]], int],
-    prompt_ids: Sequence[int],
-    ends: frozenset[int],
-    room: int,
-) -> tuple[list[int], list[int]]:
-    """The device's greedy answer of at most `room` tokens with the cloud's where it is unsure, and these.
+def routed(case: Case, ask: Callable[[Sequence[int]], int]) -> tuple[list[int], list[int]]:
+    """The device's greedy answer with the cloud's tokens where it is unsure, and these.
 
     ask: the cloud's token after a text, which may be an end.
     """
+    engine = case.edge.runtime.engine
     ids: list[int] = []
     asked: list[int] = []
     engine.rewind(0)
-    pending = list(prompt_ids)
-    while len(ids) < room:
+    pending = case.prompt_ids
+    while len(ids) < case.canvas:
         (logits,) = engine.append(pending, [len(pending) - 1])
         token = int(logits.argmax())
         if float(logits[token]) - log_total(logits) < math.log(SURE):
             token = ask(ids)
             asked.append(token)
-        if token in ends:
+        if token in case.contract.eos_ids:
             break
         ids.append(token)
         pending = [token]
@@ -181,8 +166,7 @@ def tables(records: Records, about: About) -> list[Table]:
         "F1: against the finished answer. Bytes: to the device, without framing. Less ours: paired, to ours "
         "after the first share. Routing: the cloud's token is that of a pass with all behind it masked."
     )
-    shown = rows(answers.by({"method": "method"}), columns)
-    return [Table.of("methods", "Ours and its rivals", shown, note)]
+    return [answers.table("methods", "Ours and its rivals", {"method": "method"}, columns, note)]
 
 
 EXPERIMENT = Experiment(

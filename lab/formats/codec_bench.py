@@ -19,7 +19,7 @@ import zstandard
 
 from cloud_anchor.errors import CloudError, RequestError
 from common.cli import option
-from lab.experiment import About, Experiment, Models, Records, Setup
+from lab.experiment import About, Experiment, Records, Setup
 from lab.published.published_runs import (
     CANVAS,
     DEFAULT_TOKENIZER,
@@ -92,7 +92,7 @@ def sizes_of(trace: Trace, tokenizer: TraceTokenizer, with_length: bool = True) 
             seconds[name] = times
             sizes[fraction][name] = len(data)
     text = b"".join(map(tokenizer.token_bytes, full_answer(trace, tokenizer)))
-    texts = {name: len(compress(text)) for name, compress in _full_text_codecs(trace.prompt).items()}
+    texts = {name: len(compress(text)) for name, compress in text_codecs(trace.prompt).items()}
     found: Record = {
         "fractions": sizes,
         "text": texts,
@@ -122,7 +122,7 @@ def _coded(trace: Trace, anchors: AnchorSet, shared: Shared, codec: Codec) -> tu
     return data, written - begin, time.process_time() - written
 
 
-def _full_text_codecs(prompt: str) -> dict[str, Callable[[bytes], bytes]]:
+def text_codecs(prompt: str) -> dict[str, Callable[[bytes], bytes]]:
     """General-purpose compressors of the answer's text; brotli where it is installed."""
     dictionary = zstandard.ZstdCompressionDict(prompt.encode(), dict_type=zstandard.DICT_TYPE_RAWCONTENT)
     primed = zstandard.ZstdCompressor(
@@ -237,5 +237,5 @@ EXPERIMENT = Experiment(
     tables,
     options=CodecOptions,
     items=runs,
-    models=Models.NONE,
+    opens=False,
 )

@@ -16,9 +16,8 @@ from pandas import read_json
 from tokenizers import Tokenizer
 
 from cloud_anchor.errors import RequestError
-from common.cli import CommandParser, option, run_command
+from common.cli import CommandParser, option, run_command, taken
 from common.progress import Bars
-from lab.options import add_options, given
 from lab.pairs import tokens
 from lab.pairs.pair import Pair
 from lab.pairs.testbed import library
@@ -50,9 +49,9 @@ def main(argv: list[str] | None = None) -> int:
         epilog="example: python -m lab.pairs.train testbed --only testbed-qwen -o runs/testbed",
     )
     parser.add_argument("pair", choices=list(RECIPES))
-    add_options(parser, TrainOptions)
+    parser.declare(TrainOptions)
     found = vars(parser.parse_args(argv))
-    name, options = found["pair"], TrainOptions(**given(TrainOptions, found))
+    name, options = found["pair"], taken(TrainOptions, found)
     out = options.output or Path("runs") / name
     again = f"interrupted: run the same command again to continue from {out}"
     return run_command("train", lambda: _run(RECIPES[name](), options, out), interrupted=again)

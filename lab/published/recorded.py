@@ -41,14 +41,14 @@ from lab.conditions import (
     ALONE,
     ANCHORS,
     CONDITIONS,
+    EVERY_PREDICTION,
     FULL,
     LEADING,
     PREFIX,
     SCATTERED,
     Situation,
-    aware,
 )
-from lab.experiment import Experiment, Models, Setup
+from lab.experiment import Experiment, Setup
 from lab.loading import parameters
 from lab.options import Options
 from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces, recorded_run
@@ -132,7 +132,7 @@ class RecordedCase(Case):
     def sent(self) -> Iterator[tuple[str, str, AnchorSet]]:
         """Fraction, name and anchors of every condition, without fractions that the file does not tell."""
         yield "", ALONE, self.empty()
-        yield "", EDGE_AWARE, CONDITIONS[aware(0.0)].select(self.first)
+        yield "", EDGE_AWARE, CONDITIONS[EVERY_PREDICTION](self.first)
         yield (
             "",
             EDGE_AWARE_LOW_GUARD,
@@ -144,7 +144,7 @@ class RecordedCase(Case):
             except RequestError:
                 continue
             for name in (ANCHORS, LEADING, PREFIX, SCATTERED):
-                anchors = CONDITIONS[name].select(at)
+                anchors = CONDITIONS[name](at)
                 yield fraction, name, anchors if name == ANCHORS else replace(anchors, length=at.early.length)
 
     def written(self, anchors: AnchorSet) -> EdgeAnswer:
@@ -288,5 +288,5 @@ EXPERIMENT = Experiment(
     tables,
     options=RecordedOptions,
     items=runs,
-    models=Models.NONE,
+    opens=False,
 )

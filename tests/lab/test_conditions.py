@@ -15,13 +15,12 @@ from edge_runtime.decode.endings import Stop, ending
 from lab.case import EdgeAnswer
 from lab.conditions import (
     ANCHORS,
+    CLAIMED,
     CONDITIONS,
     FIRST,
-    PARALLEL_CONDITIONS,
     PREFIX,
     PRODUCT,
     Situation,
-    aware,
     committed,
     draft,
     first_predictions,
@@ -32,9 +31,9 @@ from lab.conditions import (
     scattered,
     surest_predictions,
 )
-from lab.experiments.equal_bytes import EQUAL, controls
 from lab.experiments.paper.ends import with_marker, without_marker
 from lab.experiments.paper.gaps import gap_positions, gap_scores
+from lab.experiments.passes import EQUAL, controls
 from lab.runs import Run
 from payload import AnchorSet, Contract
 from tests.cloud_anchor.selection.test_edge_aware import CONTRACT as HASH_CONTRACT
@@ -153,9 +152,9 @@ def test_the_products_condition_has_the_products_defaults() -> None:
     scorer = Scorer(HashEngine(), HASH_CONTRACT.eos_ids)
     at = Situation(run, answer, HASH_CONTRACT, scorer, 0)
     expected = select(run, HASH_CONTRACT, Selection(), scorer)
-    assert PARALLEL_CONDITIONS[PRODUCT].select(at) == expected.anchors
+    assert CONDITIONS[PRODUCT](at) == expected.anchors
     claimed = select(run, HASH_CONTRACT, Selection(config=EdgeAwareConfig(threshold=0.5)), scorer)
-    assert CONDITIONS[aware(0.5)].select(at) == claimed.anchors != expected.anchors
+    assert CONDITIONS[CLAIMED](at) == claimed.anchors != expected.anchors
 
 
 @given(situations())

@@ -1,4 +1,4 @@
-"""Phase `ablation`: token identity against position (section 4.4, Table 4), with order-sensitive measures.
+"""Phase `ablation`: token identity against position (section 4.4, Table 4).
 
 Bag-of-words F1 does not distinguish tokens in place from tokens out of place, hence edit similarity beside
 it.
@@ -6,62 +6,43 @@ it.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 from lab.case import RunCase
-from lab.conditions import ABLATION, ALONE, ANCHORS, ORDERS, PREFIX, RANDOM_POSITIONS, RANDOM_TOKENS
-from lab.experiment import About, Records, phase
-from lab.experiments.paper.fills import at
+from lab.conditions import ABLATION, ALONE, ANCHORS
+from lab.experiment import About, phase
 from lab.statistics import cohen_d, wilcoxon
-from lab.tables import MEASURES_NOTE, Answers, Row, Table, less_than, metric_columns, rows
-
-COLUMNS = ("F1", "edit", "right", "sent")
-
-
-def measure(case: RunCase) -> dict[str, Any]:
-    found = []
-    for order in ORDERS:
-        found += [row for row in case.reference(order) if row["condition"] == ALONE]
-        for step in case.lab.paper_steps:
-            found += [case.answer(order, step, name, how) for name, how in ABLATION.items()]
-    return {"answers": found}
+from lab.store import Record
+from lab.tables import MEASURES_NOTE, Answers, Row, Table, metric_columns
 
 
-def tables(records: Records, about: About) -> list[Table]:
-    answers = Answers.of(records)
-    groups: list[tuple[Row, Answers]] = []
-    pairs: list[Row] = []
-    for order, step in product(ORDERS, about.paper_steps):
-        labels: Row = {"order": order, "steps": about.share(step)}
-        of = partial(at, answers, order, step)
-        groups += [(labels | {"condition": name}, of(name)) for name in (ALONE, *ABLATION)]
-        others = (RANDOM_TOKENS, RANDOM_POSITIONS, PREFIX, ALONE)
-        for name, (metric, says) in product(others, (("f1", "F1"), ("edit", "edit"))):
-            real, other = of(ANCHORS), of(name)
-            first, second = real.pairs(other, metric)
-            pairs.append(
-                labels
-                | {
-                    "anchors against": name,
-                    "measure": says,
-                    "N": len(first),
-                    "difference": less_than(other, metric)(real),
-                    "Wilcoxon p": wilcoxon(first, second) if first else None,
-                    "Cohen's d": cohen_d(first, second),
-                }
-            )
+def measure(case: RunCase) -> Iterator[Record]:
+    for order, step in case.paper_steps:
+        yield case.reference(order, ALONE) | {"step": step}
+        yield from (case.answer(order, step, name) for name in ABLATION)
+
+
+def tables(answers: Answers, about: About) -> Iterator[Table]:
     paper = (
         "The paper at 10% and 25%: alone 0.125; real 0.840, 0.921; random tokens 0.002; random places "
-        "0.774, 0.900."
+        f"0.774, 0.900. {MEASURES_NOTE}"
     )
-    tests = "Wilcoxon signed-rank, two-sided; d over the pooled deviation. The paper: d 6.41 and 0.10."
+    columns = metric_columns(("F1", "edit", "right", "sent"))
     title = "Ablation: identity against position (Table 4)"
-    return [
-        Table.of("ablation", title, rows(groups, metric_columns(COLUMNS)), f"{paper} {MEASURES_NOTE}"),
-        Table.of("ablation-tests", "Ablation: tests (Table 4)", pairs, tests),
-    ]
+    yield answers.table("ablation", title, about.by_step, columns, paper)
+    tests: list[Row] = []
+    for (order, step), group in answers.groups("order", "step"):
+        real = group.where(condition=ANCHORS)
+        others = (*(name for name in ABLATION if name != ANCHORS), ALONE)
+        for name, (metric, says) in product(others, (("f1", "F1"), ("edit", "edit"))):
+            other = group.where(condition=name)
+            first, second = real.pairs(other, metric)
+            row: Row = {"order": order, "steps": about.share(step), "anchors against": name, "measure": says}
+            row |= {"N": len(first), "difference": real.less(other, metric)}
+            tests.append(row | {"Wilcoxon p": wilcoxon(first, second), "Cohen's d": cohen_d(first, second)})
+    note = "Wilcoxon signed-rank, two-sided; d over the pooled deviation. The paper: d 6.41 and 0.10."
+    yield Table.of("ablation-tests", "Ablation: tests (Table 4)", tests, note)
 
 
 EXPERIMENT = phase("ablation", "Ablation", measure, tables)

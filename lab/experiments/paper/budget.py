@@ -3,107 +3,65 @@
 Every stop rule observes the same runs, and the answer is the draft where the rule stops: every prediction of
 that step; beside it the paper's anchors, filled. The control is a fixed number of steps for every query, at
 the rule's own mean: between two numbers of the grid an item's value is interpolated. A run whose answer is
-complete costs no more steps under either. The convergence table has a run of random order as well, in which
-Prophet's figures were measured.
+complete costs no more steps under either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pandas as pd
 
-from cloud_anchor.sampling.config import ORIGIN, DenoiseConfig
+from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.protocol import MaskedModel
-from cloud_anchor.sampling.stops import STOPS, complete
+from cloud_anchor.sampling.stops import STOPS
 from lab.case import RunCase
-from lab.conditions import ORDERS, PARALLEL, committed, default, draft, parallel_plan
-from lab.conditions import plan as plan_of
-from lab.experiment import About, Records, phase
+from lab.conditions import ORDERS, PARALLEL, committed, default, draft, plan
+from lab.experiment import About, phase
 from lab.runs import denoise_steps, grid
-from lab.statistics import proportion
-from lab.tables import Answers, Cell, Column, Label, Table, less_than, rows
+from lab.store import Record
+from lab.tables import Answers, Cell, Column, Table
 
-RANDOM = "random"
-"""The plan that commits in random order, Dream's default."""
-
-PLANS = (*ORDERS, PARALLEL, RANDOM)
 FIXED = "fixed"
-RULES = {name: STOPS[name] for name in ("complete", "prophet", "plateau")}
-SHOWN = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
-"""Shares of the steps in the table of convergence."""
-
-
-@dataclass(frozen=True)
-class Observed:
-    """One run: what it predicted at some steps, and the step at which each rule stops it.
-
-    seen: by step, the states asked for, those of the stops, and the last one, of the complete answer.
-    stops: rule -> step, the last where the rule has not stopped it.
-    """
-
-    seen: Mapping[int, Denoised]
-    stops: Mapping[str, int]
-
-    @property
-    def last(self) -> int:
-        return max(self.seen)
+RULES = ("complete", "prophet", "plateau")
 
 
 def observe(
     model: MaskedModel, prompt: Sequence[int], config: DenoiseConfig, steps: Sequence[int]
-) -> Observed:
-    """One run of a prompt until its answer is complete, after which nothing of it changes."""
+) -> tuple[dict[int, Denoised], dict[str, int]]:
+    """A run until its answer is complete, as it was after `steps`, at the stops and at the end; and the step
+    at which each rule stops it, the last where it does not.
+    """
     seen: dict[int, Denoised] = {}
     stops: dict[str, int] = {}
     for state in denoise_steps(model, [prompt], config):
-        step = state.steps[0]
-        view = state.view(model, config)
-        stopped = {name: step for name, rule in RULES.items() if name not in stops and bool(rule(view)[0])}
+        step, view = state.steps[0], state.view(model, config)
+        stopped = {name: step for name in RULES if name not in stops and bool(STOPS[name](view)[0])}
         stops |= stopped
-        over = step == config.run_steps or bool(complete(view)[0])
-        if stopped or step in steps or over:
+        over = "complete" in stops or step == config.run_steps
+        if stopped or over or step in steps:
             (seen[step],) = state.results(model, config)
         if over:
             break
-    last = max(seen)
-    return Observed(seen, {name: stops.get(name, last) for name in RULES})
+    return seen, {name: stops.get(name, max(seen)) for name in RULES}
 
 
-def planned(name: str, base: DenoiseConfig) -> DenoiseConfig:
-    """The plan of a name: an order's quota, parallel commits, or random order; all of the steps."""
-    if name == PARALLEL:
-        return parallel_plan(base, base.total_steps)
-    if name == RANDOM:
-        return replace(base, order=ORIGIN, commit="quota", temperature=0.0, top_p=None, top_k=None)
-    return plan_of(name, base)
-
-
-def measure(case: RunCase) -> dict[str, Any]:
+def measure(case: RunCase) -> Iterator[Record]:
     base = case.lab.base
     steps = sorted({*range(1, min(8, base.total_steps) + 1), *grid(base.total_steps)})
-    found: list[dict[str, Any]] = []
-    for name in PLANS:
-        run = observe(case.lab.pipeline.masked_model, case.prompt_ids, planned(name, base), steps)
-        stops = [(FIXED, step, min(step, run.last)) for step in steps]
-        stops += [(rule, 0, stop) for rule, stop in run.stops.items()]
-        scores = {stop: _scores(case, run, stop) for _, _, stop in stops}
-        found += [
-            {"plan": name, "budget": budget, "planned": wanted, "steps": stop, **scores[stop]}
-            for budget, wanted, stop in stops
-        ]
-    return {"answers": found}
-
-
-def _scores(case: RunCase, run: Observed, stop: int) -> dict[str, Any]:
-    at = case.at(run.seen[stop], run.seen[run.last].answer)
-    drafted = case.score(draft(at).ids, at.full)
-    anchors = case.score(case.fill(committed(at)).ids, at.full)
-    found: dict[str, Any] = {"right": drafted["right"], "f1": drafted["f1"]}
-    return found | {"anchors_f1": anchors["f1"], "bytes": case.size(default(at))}
+    for name in (*ORDERS, PARALLEL):
+        seen, stops = observe(case.lab.pipeline.masked_model, case.prompt_ids, plan(name, base), steps)
+        last = max(seen)
+        for budget, planned in [(FIXED, step) for step in steps] + list(stops.items()):
+            at = case.at(seen[min(planned, last)], seen[last].answer)
+            row = {"plan": name, "budget": budget, "planned": planned, "steps": at.early.steps}
+            row |= case.judged(draft(at).ids, at.full)
+            if budget != FIXED:
+                filled = case.fill(committed(at)).ids
+                row |= {"anchors_f1": case.judged(filled, at.full)["f1"], "bytes": case.size(default(at))}
+            yield row
 
 
 def fixed_at(fixed: Answers, mean: float) -> Answers:
@@ -112,71 +70,36 @@ def fixed_at(fixed: Answers, mean: float) -> Answers:
     fixed: the rows of the fixed budgets. Between two budgets an item's value is interpolated, and outside of
     the grid it is that of the nearest one.
     """
-    grids = [group for _, group in fixed.groups("planned")]  # ascending, as they are measured
-    costs = [sum(group.values("steps")) / len(group) for group in grids]
-    right: dict[str, list[float]] = {}
-    for group in grids:
-        for row in group.rows:
-            right.setdefault(row["id"], []).append(row["right"])
-    return Answers([{"id": id_, "right": float(np.interp(mean, costs, of))} for id_, of in right.items()])
+    grids = pd.DataFrame(fixed.rows).pivot(index="id", columns="planned", values=["steps", "right"])
+    costs = grids["steps"].mean()
+    right = {id_: float(np.interp(mean, costs, of)) for id_, of in grids["right"].iterrows()}
+    return Answers([{"id": id_, "right": value} for id_, value in right.items()])
 
 
-def early(fixed: Answers, step: int) -> Cell:
-    """Of the items that are right at the end of a plan, the share whose draft is right from `step` on."""
-    found = []
-    for _, group in fixed.groups("id"):
-        by_step = {row["planned"]: row["right"] for row in group.rows}
-        if by_step[max(by_step)]:
-            found.append(all(right for planned_steps, right in by_step.items() if planned_steps >= step))
-    return proportion(sum(found), len(found))
-
-
-def tables(records: Records, about: About) -> list[Table]:
-    answers = Answers.of(records)
-
+def tables(answers: Answers, about: About) -> Iterator[Table]:
     def gain(group: Answers) -> Cell:
-        steps, plan = group.values("steps"), group.rows[0]["plan"]
-        fixed = answers.where(plan=plan, budget=FIXED)
-        return less_than(fixed_at(fixed, sum(steps) / len(steps)), "right")(group)
+        steps = group.values("steps")
+        fixed = answers.where(plan=group.rows[0]["plan"], budget=FIXED)
+        return group.less(fixed_at(fixed, sum(steps) / len(steps)), "right")
 
-    def by_now(group: Answers) -> Cell:
-        first = group.rows[0]
-        return early(answers.where(plan=first["plan"], budget=FIXED), first["planned"])
-
-    scores: dict[str, Column] = {"F1": "f1", "anchors: F1": "anchors_f1", "bytes": "bytes"}
-    decided = Answers([row for row in answers.rows if row["budget"] != FIXED])
-    costs: dict[str, Column] = {"N": len, "steps": "steps", "right": "right"}
-    rules = rows(
-        decided.by({"plan": "plan", "stops by": "budget"}),
-        {**costs, "right less fixed steps of that mean": gain, **scores},
-    )
-    shown = {int(share * about.total_steps) for share in SHOWN}
-    plans: dict[str, Label] = {"plan": "plan", "steps": ("planned", about.share)}
-    fixed = rows(
-        (each for each in answers.where(budget=FIXED).by(plans) if each[1].rows[0]["planned"] in shown),
-        {
-            "N": len,
-            "steps until complete": "steps",
-            "right": "right",
-            "right by now, of those right in the end": by_now,
-            **scores,
-        },
-    )
+    columns: dict[str, Column] = {
+        "N": len,
+        "steps": "steps",
+        "right": "right",
+        "right less fixed steps of that mean": gain,
+        "F1": "f1",
+        "anchors: F1": "anchors_f1",
+        "bytes": "bytes",
+    }
     note = (
         "Right and F1 are of the draft: every prediction where the rule stops; F1 is against the same plan's "
         "last step. Anchors: the committed tokens, filled by the edge model. Bytes: the default selection. "
         "Prophet's gaps are the published ones. The control gives every query the same number of steps, as "
         "many as the rule takes on average, and stops at a complete answer too."
     )
-    convergence = (
-        "The first share is of all items. The last counts an item from the step on from which every draft "
-        "that was seen is right (Wilson). Prophet, as section 5 cites it: 97% of GSM8K at half of the steps; "
-        "it measured this with random order."
-    )
-    return [
-        Table.of("budget", "Steps decided per query (section 6)", rules, note),
-        Table.of("convergence", "Right answers by step (Prophet, section 5)", fixed, convergence),
-    ]
+    decided = Answers([row for row in answers.rows if row["budget"] != FIXED])
+    labels = {"plan": "plan", "stops by": "budget"}
+    yield decided.table("budget", "Steps decided per query (section 6)", labels, columns, note)
 
 
 EXPERIMENT = phase("budget", "Steps per query", measure, tables, limit=40)

@@ -6,36 +6,36 @@ anchors: the share of them in one leading run, and the share that the edge model
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 from lab.case import RunCase
-from lab.conditions import ORDERS
-from lab.experiment import About, Records, phase
+from lab.conditions import ORDERS, Situation
+from lab.experiment import About, phase
 from lab.questions.items import WORD_PROBLEMS
 from lab.statistics import Correlation, partial_spearman, spearman
-from lab.tables import Answers, Column, Label, Row, Table, rows
+from lab.store import Record
+from lab.tables import Answers, Column, Row, Table
+
+PAPER = {
+    "S50 and difficulty": "0.182 (p 0.003, N 260)",
+    "S50 and length": "0.929",
+    "S50 and difficulty, length held fixed": "0.117",
+    "S50 and solution steps, word problems": "0.315 (p 0.014)",
+}
 
 
-def measure(case: RunCase) -> dict[str, Any]:
-    curves, answers = [], []
+def measure(case: RunCase) -> Iterator[Record]:
+    steps = case.item.steps if case.item.benchmark in WORD_PROBLEMS else None
     for order in ORDERS:
         run = case.runs[order]
-        curves.append(
-            {
-                "order": order,
-                "s50": run.full.s50,
-                "length": len(run.answer),
-                "level": case.item.level,
-                "steps": case.item.steps if case.item.benchmark in WORD_PROBLEMS else None,
-                "reversals": run.reversals,
-            }
-        )
-        answers += [{"order": order, "step": step, **_anchors(case, order, step)} for step in case.lab.steps]
-    return {"curves": curves, "answers": answers}
+        row = {"table": "runs", "order": order, "s50": run.full.s50, "length": len(run.answer)}
+        yield row | {"level": case.item.level, "steps": steps, "reversals": run.reversals}
+        for step in case.lab.steps:
+            at = case.situation(order, step)
+            yield {"table": "commits", "order": order, "step": step} | _anchors(case, at)
 
 
-def _anchors(case: RunCase, order: str, step: int) -> dict[str, Any]:
-    at = case.situation(order, step)
+def _anchors(case: RunCase, at: Situation) -> Record:
     size = len(at.full)
     places = sorted(p for p in at.committed if p < size)
     leading = next((i for i, p in enumerate(places) if i != p), len(places))
@@ -49,11 +49,11 @@ def _anchors(case: RunCase, order: str, step: int) -> dict[str, Any]:
     }
 
 
-def correlations(curves: Answers) -> dict[str, Correlation]:
+def correlations(runs: Answers) -> dict[str, Correlation]:
     """The correlations of section 4.6, each over the answers that have all of its figures."""
 
     def rho(*names: str) -> Correlation:
-        known = [row for row in curves.rows if all(row[name] is not None for name in names)]
+        known = [row for row in runs.rows if all(row[name] is not None for name in names)]
         columns = [[float(row[name]) for row in known] for name in names]
         return spearman(*columns) if len(columns) == 2 else partial_spearman(*columns)
 
@@ -66,16 +66,8 @@ def correlations(curves: Answers) -> dict[str, Correlation]:
     }
 
 
-PAPER = {
-    "S50 and difficulty": "0.182 (p 0.003, N 260)",
-    "S50 and length": "0.929",
-    "S50 and difficulty, length held fixed": "0.117",
-    "S50 and solution steps, word problems": "0.315 (p 0.014)",
-}
-
-
-def tables(records: Records, about: About) -> list[Table]:
-    labels: dict[str, Label] = {"order": "order", "steps": ("step", about.share)}
+def tables(answers: Answers, about: About) -> Iterator[Table]:
+    runs = answers.where(table="runs")
     columns: dict[str, Column] = {
         "N": len,
         "anchors": "anchors",
@@ -85,26 +77,23 @@ def tables(records: Records, about: About) -> list[Table]:
         "the edge's own, prefix of as many": "own_prefix",
         "the edge's own, all tokens": "own_all",
     }
-    curves = Answers.of(records, "curves")
-    changed = int(sum(curves.values("reversals")))
     note = (
         "Coverage: share of the full answer's tokens that are committed. The edge's own: share of the tokens "
         "that the edge model predicts, given all that stands before; sending these changes nothing. "
-        f"{changed} committed tokens changed or were masked again in {len(curves)} runs, by the canvases "
-        "that the model was shown (section 2.1: none can)."
+        f"{int(sum(runs.values('reversals')))} committed tokens changed or were masked again in {len(runs)} "
+        "runs, by the canvases that the model was shown (section 2.1: none can)."
     )
+    labels = {name: about.by_step[name] for name in ("order", "steps")}
+    yield answers.where(table="commits").table("commits", "A: commits by step", labels, columns, note)
     found: list[Row] = [
         {"order": order, "Spearman's rho of": name, "rho": rho, "paper": PAPER.get(name)}
-        for (order,), group in curves.groups("order")
+        for (order,), group in runs.groups("order")
         for name, rho in correlations(group).items()
     ]
     s50 = (
         "S50: the first step after which half of the answer's tokens are committed. None: a constant sample."
     )
-    return [
-        Table.of("commits", "A: commits by step", rows(Answers.of(records).by(labels), columns), note),
-        Table.of("difficulty", "A: S50, difficulty and length (section 4.6)", found, s50),
-    ]
+    yield Table.of("difficulty", "A: S50, difficulty and length (section 4.6)", found, s50)
 
 
 EXPERIMENT = phase("commits", "A: commit curves", measure, tables)

@@ -1,22 +1,20 @@
 """Phase `gaps`: the tokens between the anchors, scored without the anchors (section 4.5, Table 5).
 
 Over the positions of the reference without an anchor: F1 of the words there, and the share of tokens in
-place. Both are computed as for the published figures, and F1 also in a stricter form. The edge alone is
-scored at the same positions, the prefix at those that it leaves open.
+place. The edge alone is scored at the same positions, the prefix at those that it leaves open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from cloud_anchor.metrics import word_f1
 from lab.case import RunCase
-from lab.conditions import ORDERS, PREFIX, Situation, committed, prefix
-from lab.experiment import About, Records, phase
+from lab.conditions import PREFIX, committed, prefix
+from lab.experiment import About, phase
 from lab.statistics import spearman
-from lab.tables import Answers, Cell, Column, Label, Table, against, rows
-from payload import AnchorSet
+from lab.store import Record
+from lab.tables import Answers, Cell, Column, Table, against
 
 FORCED, SAME, OWN = "anchors, filled", "edge alone, same positions", "edge alone, the prefix's gaps"
 
@@ -40,52 +38,39 @@ def gap_scores(
     return f1, right / len(common) if common else 0.0
 
 
-def measure(case: RunCase) -> dict[str, Any]:
-    steps = case.lab.paper_steps
-    return {"answers": [row for order in ORDERS for step in steps for row in _at(case, order, step)]}
+def measure(case: RunCase) -> Iterator[Record]:
+    """Nothing of a situation whose anchors cover all of the answer or none of it."""
+    for order, step in case.paper_steps:
+        at = case.situation(order, step)
+        full, gaps = at.full, gap_positions(len(at.full), at.committed)
+        if not 0 < len(gaps) < len(full):
+            continue
+        rest = gap_positions(len(full), range(len(at.committed)))
+        selections = ((FORCED, committed(at), gaps), (PREFIX, prefix(at), rest))
+        for name, anchors, where in (*selections, (SAME, case.empty(), gaps), (OWN, case.empty(), rest)):
+            ids = case.fill(anchors).ids
+            f1, accuracy = gap_scores(case.text, ids, full, where)
+            # Every gap counts, and so does the answer's text after the reference's end.
+            found = [ids[p] for p in where if p < len(ids)] + list(ids[len(full) :])
+            yield {
+                "order": order,
+                "step": step,
+                "condition": name,
+                "gap_f1": f1,
+                "gap_accuracy": accuracy,
+                "strict": word_f1(case.text(found), case.text([full[p] for p in where])),
+                "f1": word_f1(case.text(ids), case.text(full)),
+                "gaps": len(where),
+                "coverage": 1 - len(where) / len(full),
+            }
 
 
-def _at(case: RunCase, order: str, step: int) -> list[dict[str, Any]]:
-    """Rows of one situation; none where the anchors cover all of the answer or none of it."""
-    at = case.situation(order, step)
-    gaps = gap_positions(len(at.full), at.committed)
-    if not gaps or len(gaps) == len(at.full):
-        return []
-    rest = gap_positions(len(at.full), range(len(at.committed)))
-    selections: tuple[tuple[str, AnchorSet, list[int]], ...] = (
-        (FORCED, committed(at), gaps),
-        (PREFIX, prefix(at), rest),
-        (SAME, case.empty(), gaps),
-        (OWN, case.empty(), rest),
-    )
-    found = [_row(case, at, name, case.fill(anchors).ids, where) for name, anchors, where in selections]
-    return [{"order": order, "step": step, **row} for row in found]
-
-
-def _row(case: RunCase, at: Situation, name: str, ids: Sequence[int], where: Sequence[int]) -> dict[str, Any]:
-    f1, accuracy = gap_scores(case.text, ids, at.full, where)
-    # Every gap counts, and so does the answer's text after the reference's end.
-    found = [ids[p] for p in where if p < len(ids)] + list(ids[len(at.full) :])
-    return {
-        "condition": name,
-        "gap_f1": f1,
-        "gap_accuracy": accuracy,
-        "strict": word_f1(case.text(found), case.text([at.full[p] for p in where])),
-        "f1": word_f1(case.text(ids), case.text(at.full)),
-        "gaps": len(where),
-        "coverage": 1 - len(where) / len(at.full),
-    }
-
-
-def tables(records: Records, about: About) -> list[Table]:
-    answers = Answers.of(records)
-
+def tables(answers: Answers, about: About) -> Iterator[Table]:
     def gain(group: Answers) -> Cell:
         """Less the edge alone at the same positions."""
         alone = OWN if group.rows[0]["condition"] == PREFIX else SAME
         return against(answers, "gap_f1", "order", "step", condition=alone)(group)
 
-    labels: dict[str, Label] = {"order": "order", "steps": ("step", about.share), "condition": "condition"}
     columns: dict[str, Column] = {
         "N": len,
         "gap-only F1": "gap_f1",
@@ -103,8 +88,7 @@ def tables(records: Records, about: About) -> list[Table]:
         "what the answer says behind the reference's end. The last column is Spearman's rho. The paper at "
         "10% (N 20): 0.475 gap F1 against 0.231 alone, rho -0.037."
     )
-    found = rows(answers.by(labels), columns)
-    return [Table("gaps", "Gap-only scores (Table 5)", (*labels, *columns), found, note)]
+    yield answers.table("gaps", "Gap-only scores (Table 5)", about.by_step, columns, note)
 
 
 EXPERIMENT = phase("gaps", "Gap-only scores", measure, tables)

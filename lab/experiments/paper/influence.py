@@ -2,22 +2,22 @@
 
 TABES scores a token by its effect on those that follow. Here each anchor of an edge-aware selection is left
 out in turn, and its influence is the number of the answer's tokens that come out otherwise, beyond the token
-itself. Compared with edge-aware's own gain, which takes one pass for all tokens, and with the step in which
-the full run commits the token.
+itself; beside edge-aware's own gain, which takes one pass for all, and the step in which the full run commits
+the token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import EDGE_AWARE, Selection, select
 from lab.case import RunCase
 from lab.conditions import CLAIMED_THRESHOLD
-from lab.experiment import About, Records, phase
+from lab.experiment import About, phase
 from lab.statistics import spearman
-from lab.tables import Answers, Table, rows
+from lab.store import Record
+from lab.tables import Answers, Table
 from payload import AnchorSet
 
 ORDER = "confidence"
@@ -36,23 +36,21 @@ def influences(case: RunCase, anchors: AnchorSet) -> dict[int, int]:
     return found
 
 
-def measure(case: RunCase) -> dict[str, Any]:
-    at = case.situation(ORDER, case.lab.paper_steps[0])
+def measure(case: RunCase) -> Iterator[Record]:
+    at, full = case.situation(ORDER, case.lab.paper_steps[0]), case.runs[ORDER]
     selected = select(at.early, case.contract, SELECTION, at.scorer)
-    walk, full = selected.walk, case.runs[ORDER]
-    if walk is None or not len(selected.anchors):
-        return {"answers": []}
-    influence = influences(case, selected.anchors)
+    if selected.walk is None or not len(selected.anchors):
+        return
+    text, found = selected.walk.text, influences(case, selected.anchors)
     # The full run's step counts where it has the same token in that place.
-    early = {p: -float(full.when[p]) for p in walk.sent if full.ids[p] == walk.text[p]}
-    row = {
-        "anchors": len(influence),
-        "influence": sum(influence.values()) / len(influence),
-        "without": sum(not n for n in influence.values()) / len(influence),
-        "gain_rho": _rho(influence, walk.gains),
-        "early_rho": _rho(influence, early),
+    early = {p: -float(full.when[p]) for p in selected.walk.sent if full.ids[p] == text[p]}
+    yield {
+        "anchors": len(found),
+        "influence": sum(found.values()) / len(found),
+        "without": sum(not n for n in found.values()) / len(found),
+        "gain_rho": _rho(found, selected.walk.gains),
+        "early_rho": _rho(found, early),
     }
-    return {"answers": [row]}
 
 
 def _rho(influence: Mapping[int, int], other: Mapping[int, float]) -> float | None:
@@ -62,21 +60,22 @@ def _rho(influence: Mapping[int, int], other: Mapping[int, float]) -> float | No
     return found if found == found else None
 
 
-def tables(records: Records, about: About) -> list[Table]:
+def tables(answers: Answers, about: About) -> Iterator[Table]:
     columns = {
+        "N": len,
         "anchors": "anchors",
         "mean influence": "influence",
         "share without any": "without",
         "rho with the gain": "gain_rho",
         "rho with an early commit": "early_rho",
     }
-    found = rows(Answers.of(records).by({"benchmark": "benchmark"}), {"N": len, **columns})
     note = (
         f"After {about.share(about.paper_steps[0])} steps, threshold {CLAIMED_THRESHOLD:g}. Influence: "
         "tokens of the answer, without its own, that come out otherwise where one anchor is not sent. "
         "Spearman's rho within each answer, of those in which neither side is constant, averaged."
     )
-    return [Table.of("influence", "Influence of a token (TABES, section 5)", found, note)]
+    title = "Influence of a token (TABES, section 5)"
+    yield answers.table("influence", title, {"benchmark": "benchmark"}, columns, note)
 
 
 EXPERIMENT = phase("influence", "Influence of a token", measure, tables)

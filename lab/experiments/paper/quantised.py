@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +19,10 @@ from torch import Tensor
 from cloud_anchor.model.dream import DreamModel
 from lab.case import RunCase
 from lab.conditions import ALONE, ANCHORS, FULL, PREFIX, committed, plan, prefix
-from lab.experiment import About, Records, phase
+from lab.experiment import About, phase
 from lab.runs import run_once
-from lab.tables import Answers, Table, against, rows
+from lab.store import Record
+from lab.tables import Answers, Table, against
 
 ORDER = "confidence"
 GROUP = 32
@@ -45,7 +45,6 @@ def round_to_nearest(weight: Tensor, bits: int, group: int = GROUP) -> Tensor:
 def quantised(model: DreamModel, weights: str) -> DreamModel:
     """A copy of the model with rounded weights."""
     twin = copy.deepcopy(model)
-    twin.source += f", {weights}"
     with torch.no_grad():
         for part in twin.net.model.layers.modules():
             if isinstance(part, torch.nn.Linear):
@@ -65,41 +64,38 @@ def repetition(ids: Sequence[int], size: int = 4) -> float:
     return 1 - len(set(runs)) / len(runs) if runs else 0.0
 
 
-def measure(case: RunCase) -> dict[str, Any]:
-    lab = case.lab
-    model = lab.pipeline.model
+def measure(case: RunCase) -> Iterator[Record]:
+    lab, run, step = case.lab, case.runs[ORDER], case.lab.paper_steps[0]
+    model, reference = lab.pipeline.model, run.answer
     assert isinstance(model, DreamModel)  # it has the layers whose weights are rounded
-    reference = case.runs[ORDER].answer
-    step = lab.paper_steps[0]
-    found = []
     for weights in (AS_TRAINED, *WEIGHTS):
-        run = case.runs[ORDER]
         if weights in WEIGHTS:
             (run,) = run_once(quantised(model, weights), [case.prompt_ids], plan(ORDER, lab.base), [step])
         at = case.at(run.at(step), run.answer)
-        answers = {
-            FULL: run.answer,
-            ANCHORS: case.fill(committed(at)).ids,
-            PREFIX: case.fill(prefix(at)).ids,
-            ALONE: case.alone().ids,
+        filled = {
+            name: case.fill(select(at)).ids for name, select in ((ANCHORS, committed), (PREFIX, prefix))
         }
-        for name, ids in answers.items():
-            row = {"weights": weights, "condition": name, **case.score(ids, reference)}
-            found.append(row | {"overlap": overlap(ids, reference), "repeated": repetition(ids)})
-    return {"answers": found}
+        for name, ids in {FULL: run.answer, **filled, ALONE: case.alone().ids}.items():
+            row = {"weights": weights, "condition": name} | case.score(ids, reference)
+            yield row | {"overlap": overlap(ids, reference), "repeated": repetition(ids)}
 
 
-def tables(records: Records, about: About) -> list[Table]:
-    answers = Answers.of(records)
-    columns = {"F1": "f1", "token overlap": "overlap", "right": "right", "repeated runs of 4": "repeated"}
-    less = {"right less as trained": against(answers, "right", "condition", weights=AS_TRAINED)}
-    found = rows(answers.by({"weights": "weights", "condition": "condition"}), {"N": len, **columns, **less})
+def tables(answers: Answers, about: About) -> Iterator[Table]:
+    columns = {
+        "N": len,
+        "F1": "f1",
+        "token overlap": "overlap",
+        "right": "right",
+        "repeated runs of 4": "repeated",
+        "right less as trained": against(answers, "right", "condition", weights=AS_TRAINED),
+    }
     note = (
         f"All against the full run with the weights as trained; order by {ORDER}, anchors and prefix after "
         f"{about.share(about.paper_steps[0])} steps. Layers only, rounded in groups of {GROUP}. The paper: "
         "about 33% token overlap with Q4_K_M."
     )
-    return [Table.of("quantised", "A quantised diffusion model (section 4.7)", found, note)]
+    labels = {"weights": "weights", "condition": "condition"}
+    yield answers.table("quantised", "A quantised diffusion model (section 4.7)", labels, columns, note)
 
 
 EXPERIMENT = phase("quantised", "Quantised diffusion model", measure, tables, limit=40)

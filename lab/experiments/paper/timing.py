@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import torch
 
 from edge_runtime.decode.forced import FillOptions, fill
 from lab.case import RunCase
 from lab.conditions import CLAIMED_THRESHOLD, committed, edge_aware, plan
-from lab.experiment import About, Records, phase
-from lab.report import machine
+from lab.experiment import About, phase
 from lab.runs import denoise_steps
-from lab.tables import Answers, Table, rows
+from lab.store import Record
+from lab.tables import Answers, Table
 from payload import AnchorSet, Shared, decode, encode
 
 ORDER = "confidence"
 REPEATS = 3
 
 
-def measure(case: RunCase) -> dict[str, Any]:
+def measure(case: RunCase) -> Iterator[Record]:
     """Milliseconds, the best of three, so that other load on the machine counts little."""
     lab = case.lab
     step, total = lab.paper_steps[0], lab.base.total_steps
     at = case.situation(ORDER, step)
-    anchors = committed(at)
-    tenth, full = min((_denoise(case, step) for _ in range(REPEATS)), key=lambda pair: pair[1])
-    shared = Shared(case.contract, case.prompt_ids)
+    anchors, shared = committed(at), Shared(case.contract, case.prompt_ids)
     data = encode(anchors, shared)
+    tenth, full = _best(lambda: _denoise(case, step)), _best(lambda: _denoise(case, total))
     writing, reading = _best(lambda: encode(anchors, shared)), _best(lambda: decode(data, shared))
     alone, filled = _best(lambda: _fill(case, case.empty())), _best(lambda: _fill(case, anchors))
     one_by_one = tenth + writing + reading + filled
@@ -58,10 +56,10 @@ def measure(case: RunCase) -> dict[str, Any]:
         length=len(case.fill(anchors).ids),
         weights=(lab.pipeline.model.parameters, lab.edges[0].parameters),
     )
-    found: dict[str, Any] = {"machine": machine()}
-    for name, figures in (("answers", times), ("cost", cost)):
-        found[name] = [{"what": what, "value": round(value, 6)} for what, value in figures.items()]
-    return found
+    for name, figures in (("timing", times), ("equation-1", cost)):
+        yield from (
+            {"table": name, "what": what, "value": round(value, 6)} for what, value in figures.items()
+        )
 
 
 def equation_1(
@@ -85,51 +83,38 @@ def equation_1(
     }
 
 
-def _denoise(case: RunCase, step: int) -> tuple[float, float]:
-    """Milliseconds to `step` and to the end of one run."""
-    config = plan(ORDER, case.lab.base)
-    started = time.perf_counter()
-    tenth = 0.0
-    for state in denoise_steps(case.lab.pipeline.masked_model, [case.prompt_ids], config):
+def _denoise(case: RunCase, step: int) -> None:
+    for state in denoise_steps(case.lab.pipeline.masked_model, [case.prompt_ids], plan(ORDER, case.lab.base)):
         if state.steps[0] == step:
-            tenth = _since(started)
-    return tenth, _since(started)
-
-
-def _since(started: float) -> float:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return 1000 * (time.perf_counter() - started)
+            return
 
 
 def _best(work: Callable[[], object]) -> float:
+    """Milliseconds of the fastest of `REPEATS`."""
+
     def once() -> float:
         started = time.perf_counter()
         work()
-        return _since(started)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return 1000 * (time.perf_counter() - started)
 
     return min(once() for _ in range(REPEATS))
 
 
 def _fill(case: RunCase, anchors: AnchorSet) -> None:
     """A fill from an empty cache, as on a device that has not seen the prompt."""
-    engine = case.lab.edges[0].runtime.engine
+    engine = case.edge.runtime.engine
     engine.rewind(0)
-    options = FillOptions(score_anchors=False, max_tokens=case.lab.base.canvas)
-    for _ in fill(engine, case.prompt_ids, anchors, options):
+    for _ in fill(engine, case.prompt_ids, anchors, FillOptions(score_anchors=False, max_tokens=case.canvas)):
         pass
 
 
-def tables(records: Records, about: About) -> list[Table]:
-    times, cost = (
-        rows(Answers.of(records, key).by({label: "what"}), {"N": len, unit: "value"})
-        for key, label, unit in (("answers", "component", "ms"), ("cost", "equation 1", "value"))
-    )
-    machines = " and ".join(dict.fromkeys(str(record["machine"]) for record in records))
+def tables(answers: Answers, about: About) -> Iterator[Table]:
     note = (
-        f"Order by {ORDER}, batch of one, wall time, the best of {REPEATS}, both sides on {machines}; they "
-        "hold for this machine only. Both at once: the time per answer of many, as the paper's max(552, "
-        "1825) ms; one answer waits for one side after the other."
+        f"Order by {ORDER}, batch of one, wall time, the best of {REPEATS}, both sides on the machine named "
+        "above; they hold for this machine only. Both at once: the time per answer of many, as the paper's "
+        "max(552, 1825) ms; one answer waits for one side after the other."
     )
     flops = (
         f"After {about.share(about.paper_steps[0])} steps. 2 FLOPs a parameter and token; a diffusion pass "
@@ -137,10 +122,12 @@ def tables(records: Records, about: About) -> list[Table]:
         "takes C_DLM / 14 for C_AR, by parameters, as if a diffusion pass ran one token, and has 10 to 15% "
         "for both sides."
     )
-    return [
-        Table.of("timing", "Timing of the components (Table 6)", times, note),
-        Table.of("equation-1", "Compute by equation 1 (section 3.2)", cost, flops),
-    ]
+    for name, title, label, unit, says in (
+        ("timing", "Timing of the components (Table 6)", "component", "ms", note),
+        ("equation-1", "Compute by equation 1 (section 3.2)", "equation 1", "value", flops),
+    ):
+        figures = answers.where(table=name)
+        yield figures.table(name, title, {label: "what"}, {"N": len, unit: "value"}, says)
 
 
 EXPERIMENT = phase("timing", "Timing", measure, tables, limit=20)

@@ -12,6 +12,7 @@ from lab.drafting.spec_diff import (
     tables,
 )
 from lab.experiment import About
+from lab.tables import Answers
 
 ABOUT = About("m", 1, 64, 64, (6,), (6, 16), {"edge": 1}, {}, "target", 2_000_000)
 
@@ -36,7 +37,7 @@ def test_the_grid_has_no_more_steps_than_tokens() -> None:
 
 
 def test_the_table_has_every_cell() -> None:
-    whole, equal = tables(RECORDS, ABOUT)
+    whole, equal = tables(Answers.of(RECORDS), ABOUT)
     assert not equal.rows, "no drafts of one token"
     assert [(row["drafter"], row["gamma"]) for row in whole.rows] == [
         (ALONE, 0),
@@ -45,7 +46,7 @@ def test_the_table_has_every_cell() -> None:
         (AUTOREGRESSIVE, 5),
     ]
     assert "2.00 million" in whole.note
-    assert tables([], ABOUT) == []
+    assert tables(Answers(), ABOUT) == []
 
 
 def with_one_token(passes: float) -> list[dict[str, Any]]:
@@ -59,7 +60,7 @@ def with_one_token(passes: float) -> list[dict[str, Any]]:
 
 
 def test_drafts_of_as_many_passes_are_compared() -> None:
-    *_, equal = tables(with_one_token(8), ABOUT)
+    *_, equal = tables(Answers.of(with_one_token(8)), ABOUT)
     assert [(row["T"], row["answers of"], row["gamma"], row["N"]) for row in equal.rows] == [
         (1, "every answer", 40, 24),
         (1, "under 20 tokens", 5, 12),

@@ -98,5 +98,5 @@ def test_the_thresholds_of_a_results_folder_are_kept_in_a_bundle(tmp_path: Path)
     assert main([str(tmp_path), str(tmp_path)]) == 0
     data = json.loads((tmp_path / MANIFEST).read_text())
     kept = Manifest.from_json(data)
-    assert (kept.ask_from, kept.not_sure_from) == (0.18, 0.3)
+    assert (kept.ask_from, kept.not_sure_from) == (0.12, 0.3)
     assert data.keys() == json.loads(shipped.read_text()).keys()

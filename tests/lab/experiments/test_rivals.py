@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -36,12 +38,16 @@ def test_the_cloud_is_asked_where_the_device_is_unsure() -> None:
         texts.append(list(text))
         return 7
 
-    ids, asked = routed(
-        Scripted([(3, 0.9), (4, 0.4), (5, 0.6), (END, 0.9)]), ask, [1, 2], frozenset({END}), 9
-    )
-    assert (ids, asked, texts) == ([3, 7, 5], [7], [[3]])
-    assert routed(Scripted([(3, 0.9)] * 4), ask, [1, 2], frozenset({END}), 4)[0] == [3, 3, 3, 3]
-    assert routed(Scripted([(3, 0.2)]), lambda text: END, [1, 2], frozenset({END}), 4) == ([], [END])
+    def answers(script: Sequence[tuple[int, float]], room: int, ask: Callable[[Sequence[int]], int]) -> Any:
+        runtime = SimpleNamespace(engine=Scripted(script))
+        edge, contract = SimpleNamespace(runtime=runtime), SimpleNamespace(eos_ids=frozenset({END}))
+        case: Any = SimpleNamespace(edge=edge, contract=contract, prompt_ids=[1, 2], canvas=room)
+        return routed(case, ask)
+
+    found = answers([(3, 0.9), (4, 0.4), (5, 0.6), (END, 0.9)], 9, ask)
+    assert (*found, texts) == ([3, 7, 5], [7], [[3]])
+    assert answers([(3, 0.9)] * 4, 4, ask)[0] == [3, 3, 3, 3]
+    assert answers([(3, 0.2)], 4, lambda text: END) == ([], [END])
 
 
 def test_every_method_answers_the_same_questions(tmp_path: Path) -> None:

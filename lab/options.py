@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloud_anchor import shipped
-from cloud_anchor.errors import RequestError
 from cloud_anchor.shipped import PAIRS
 from common.cli import option
+from edge_runtime.commands import positive
 
 FIXTURE = "tiny"
 """The pair that is measured unless another is named."""
@@ -49,7 +49,7 @@ class Options:
         metavar="SOURCE",
     )
     prompts: int | None = option(
-        None, "how many questions (default: the experiment's, or 200)", kind=int, metavar="N"
+        None, "how many questions (default: the experiment's, or 200)", positive, metavar="N"
     )
     seed: int = option(0, "of the choice of prompts, the sampler and the controls")
     canvas: int | None = option(None, "response positions (default: the model's, or 256)", kind=int)
@@ -58,9 +58,6 @@ class Options:
     dtype: str | None = option(None, "of the diffusion model: float32, bfloat16 (default: float32 on a CPU)")
     variant: str | None = option(None, "of the edge models' bundles (default: their own)")
     threads: int | None = option(None, "of the edge models (default: the processor's fast cores)", kind=int)
-
-    def __post_init__(self) -> None:
-        require_at_least(self, 1, "prompts")
 
     @property
     def edges(self) -> list[str]:
@@ -71,13 +68,6 @@ class Options:
     def sources(self) -> list[str]:
         """The named sources, else that of the shipped pair."""
         return list(self.data) or [world_of(self.model)]
-
-
-def require_at_least(options: object, least: int, *names: str) -> None:
-    """Raises RequestError for a number among these options that is given and lower."""
-    for name in names:
-        if (value := getattr(options, name)) is not None and value < least:
-            raise RequestError(f"--{name.replace('_', '-')}: expected at least {least}, found {value}")
 
 
 def world_of(model: str) -> str:

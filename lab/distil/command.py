@@ -23,10 +23,11 @@ from cloud_anchor.model.checkpoint import find_checkpoint, read_json
 from cloud_anchor.pipeline import Pipeline
 from common.cli import CommandParser, option, taken
 from common.progress import Bars
+from edge_runtime.commands import positive
 from lab.distil.answers import Targets, questions, write
 from lab.distil.curve import longest, watch_point
 from lab.distil.trainer import SelfDistillation
-from lab.options import require_at_least, world_of
+from lab.options import world_of
 from lab.pairs.batches import Curriculum
 from lab.pairs.card import CURVE
 from lab.pairs.pair import Pair, TrainingRecipe
@@ -56,24 +57,25 @@ class DistilOptions:
     """Raises RequestError for values that there are not."""
 
     output: Path = option(Path("runs/distil"), "folder of the run", Path, flags=("-o", "--output"))
-    steps: int = option(1000, "training steps")
-    answers: int = option(500, "most questions of a kind that the model answers itself")
-    canvas: int = option(128, "of its own answers")
+    steps: int = option(1000, "training steps", positive)
+    answers: int = option(500, "most questions of a kind that the model answers itself", positive)
+    canvas: int = option(128, "of its own answers", positive)
     hold: float = option(0.5, "share of the other rows' target that is what the model said before")
     more: tuple[str, ...] = option(
         (), "kinds of which there are more rows, such as comparison=2", metavar="KIND=N"
     )
-    tokens: int = option(4096, "of a batch")
+    tokens: int = option(4096, "of a batch", positive)
     share: float = option(0.45, "of the rows with long answers")
-    every: int = option(100, "training steps between two points of the curve")
-    watched: int = option(12, "held-out questions with long answers of which each point is the mean")
+    every: int = option(100, "training steps between two points of the curve", positive)
+    watched: int = option(
+        12, "held-out questions with long answers of which each point is the mean", positive
+    )
     seed: int = option(0, "of the questions and the batches")
     device: str = option("cuda" if torch.cuda.is_available() else "cpu", "cuda, cpu")
     threads: int | None = option(None, "processor threads (default: torch's)", kind=int)
     no_compile: bool = option(False, "run without torch.compile")
 
     def __post_init__(self) -> None:
-        require_at_least(self, 1, "steps", "answers", "canvas", "tokens", "every", "watched")
         for name in ("share", "hold"):
             if not 0 <= getattr(self, name) <= 1:
                 raise RequestError(f"--{name}: expected 0 to 1, found {getattr(self, name)}")

@@ -16,12 +16,12 @@ import torch
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint
 from common.cli import option
+from edge_runtime.commands import positive
 from lab.drafting.accepted import tokens_a_pass
 from lab.drafting.answers import training_prompts
 from lab.drafting.losses import CHAIN_WEIGHT, FOCAL_WEIGHT
 from lab.drafting.training import DrafterOptions, DrafterTrainer, load_target
 from lab.experiment import About, Experiment, Records, Setup
-from lab.options import require_at_least
 from lab.pairs.trainer import train
 from lab.questions.items import load_items
 from lab.statistics import summary
@@ -38,12 +38,8 @@ LONG = 60
 @dataclass(frozen=True)
 class ComparisonOptions(DrafterOptions):
     target: str = option("tiny-qwen", "autoregressive checkpoint to draft for", metavar="CHECKPOINT")
-    answers: int = option(2000, "of the target, to learn from", metavar="N")
-    seeds: int = option(3, "runs of each loss, from --seed", metavar="N")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(self, 1, "answers", "seeds")
+    answers: int = option(2000, "of the target, to learn from", positive, metavar="N")
+    seeds: int = option(3, "runs of each loss, from --seed", positive, metavar="N")
 
 
 def losses(block: int) -> dict[str, dict[str, float]]:

@@ -15,14 +15,14 @@ import torch
 from tokenizers import Tokenizer
 from transformers import Qwen2ForCausalLM
 
-from cloud_anchor.errors import CheckpointError
+from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.checkpoint import read_json
 from cloud_anchor.model.prompt_form import checkpoint_form
 from common.cli import option
+from edge_runtime.commands import positive
 from lab.drafting.answers import BlockBatch, Target, TargetAnswer, block_batch
 from lab.drafting.block_model import BlockForm, block_logits, build_drafter
 from lab.drafting.losses import drafter_loss
-from lab.options import require_at_least
 from lab.pairs.pair import TrainingRecipe
 from lab.pairs.row_weights import open_qwen2
 from lab.pairs.trainer import Trainer
@@ -33,14 +33,14 @@ class DrafterOptions:
     """The size of a drafter and of its training."""
 
     block: int = option(8, "K, tokens drafted in one pass")
-    layers: int = option(2, "layers, at first the target's")
-    blocks: int = option(8, "drafts of each answer in a batch")
-    tokens: int = option(2048, "of text in a batch")
-    steps: int = option(2000, "training steps")
+    layers: int = option(2, "layers, at first the target's", positive)
+    blocks: int = option(8, "drafts of each answer in a batch", positive)
+    tokens: int = option(2048, "of text in a batch", positive)
+    steps: int = option(2000, "training steps", positive)
 
     def __post_init__(self) -> None:
-        require_at_least(self, 2, "block")
-        require_at_least(self, 1, "layers", "blocks", "tokens", "steps")
+        if self.block < 2:
+            raise RequestError(f"--block: expected at least 2, found {self.block}")
 
 
 def load_target(folder: Path, block: int, device: str) -> Target:

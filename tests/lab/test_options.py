@@ -54,7 +54,6 @@ def test_questions_are_read_from_data(
     assert __main__.main(line) == 2
     assert __main__.main([*line, "--data", "testbed:sum", "tiny"]) == 2
     assert asked == [(["testbed"], 2, 7), (["testbed:sum", "tiny"], 2, 7)]
-    assert __main__.main([*line, "--prompts", "0"]) == 2
     assert not list(tmp_path.iterdir()), "questions are read before anything is made"
 
 

@@ -229,7 +229,6 @@ def test_usage_errors_are_one_line(
 ) -> None:
     for name, wrong, code in (
         ("fills", [], 2),
-        ("paper", ["--prompts", "0"], 2),
         ("paper", ["--edge", "nowhere"], 4),
         ("paper", ["--thinker", "nowhere"], 4),
         ("paper", ["--prompts", "3"], 2),

@@ -14,7 +14,7 @@ from lab.case import RunCase
 from lab.conditions import committed, prefix
 from lab.experiment import About, phase
 from lab.store import Record
-from lab.tables import Answers, Table, against
+from lab.tables import Answers, Column, Table, against
 from payload import AnchorSet
 
 OFF = "marker off"
@@ -52,7 +52,7 @@ def tables(answers: Answers, about: About) -> Iterator[Table]:
     labels = {name: about.by_step[name] for name in ("order", "steps")}
     labels |= {"coverage": ("high", lambda high: "above 40%" if high else "to 40%"), "answer": "condition"}
     less_off = against(answers, "f1", "order", "step", "high", condition=OFF)
-    columns = {"N": len, "F1": "f1", "F1 less marker off": less_off}
+    columns: dict[str, Column] = {"N": len, "F1": "f1", "F1 less marker off": less_off}
     note = "F1 against the full run; coverage is of the full answer. The paper: +0.22 where it is above 40%."
     yield answers.table("ends", "End marker on and off (section 3.3)", labels, columns, note)
 

@@ -17,7 +17,7 @@ from lab.conditions import CLAIMED_THRESHOLD
 from lab.experiment import About, phase
 from lab.statistics import spearman
 from lab.store import Record
-from lab.tables import Answers, Table
+from lab.tables import Answers, Column, Table
 from payload import AnchorSet
 
 ORDER = "confidence"
@@ -61,7 +61,7 @@ def _rho(influence: Mapping[int, int], other: Mapping[int, float]) -> float | No
 
 
 def tables(answers: Answers, about: About) -> Iterator[Table]:
-    columns = {
+    columns: dict[str, Column] = {
         "N": len,
         "anchors": "anchors",
         "mean influence": "influence",

@@ -22,7 +22,7 @@ from lab.conditions import ALONE, ANCHORS, FULL, PREFIX, committed, plan, prefix
 from lab.experiment import About, phase
 from lab.runs import run_once
 from lab.store import Record
-from lab.tables import Answers, Table, against
+from lab.tables import Answers, Column, Table, against
 
 ORDER = "confidence"
 GROUP = 32
@@ -81,7 +81,7 @@ def measure(case: RunCase) -> Iterator[Record]:
 
 
 def tables(answers: Answers, about: About) -> Iterator[Table]:
-    columns = {
+    columns: dict[str, Column] = {
         "N": len,
         "F1": "f1",
         "token overlap": "overlap",

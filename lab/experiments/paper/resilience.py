@@ -16,7 +16,7 @@ from lab.conditions import ALONE, Situation, committed
 from lab.experiment import About, phase
 from lab.formats.pairs import from_pairs, to_pairs
 from lab.store import Record
-from lab.tables import Answers, Table, against
+from lab.tables import Answers, Column, Table, against
 from payload import AnchorSet, PayloadError
 from payload.codecs.template import decode_template, encode_template
 
@@ -82,14 +82,15 @@ def _read(case: RunCase, read: Callable[[bytes], AnchorSet], body: bytes) -> Anc
 
 
 def tables(answers: Answers, about: About) -> Iterator[Table]:
-    columns = {"N": len, "cannot be read": "unread", "F1": "f1", "edit": "edit", "right": "right"}
-    less = {f"F1 less {name}": against(answers, "f1", damage=name) for name in (ALONE, PAIRS)}
+    columns: dict[str, Column] = {"N": len, "cannot be read": "unread", "F1": "f1"}
+    columns |= {"edit": "edit", "right": "right"}
+    columns |= {f"F1 less {name}": against(answers, "f1", damage=name) for name in (ALONE, PAIRS)}
     note = (
         f"After {about.share(about.paper_steps[0])} steps, means of {DRAWS} draws per item; F1 is against "
         "the full run. One byte is changed in a body without a check; no codec of this project sends one."
     )
     title = "Wrong anchors and wrong bytes (section 4.8)"
-    yield answers.table("resilience", title, {"anchors": "damage"}, columns | less, note)
+    yield answers.table("resilience", title, {"anchors": "damage"}, columns, note)
 
 
 EXPERIMENT = phase("resilience", "Error resilience", measure, tables)

@@ -10,7 +10,7 @@ from lab.conditions import ANCHORS, CLAIMED, CONDITIONS, DRAFT, FULL, PREFIX, SC
 from lab.experiment import About, phase
 from lab.formats.pairs import to_pairs
 from lab.store import Record
-from lab.tables import Answers, Column, Table
+from lab.tables import Answers, Column, Label, Table
 from payload import AnchorSet, Codec
 
 CODECS = {
@@ -39,7 +39,7 @@ def _sizes(case: RunCase, anchors: AnchorSet) -> dict[str, int]:
 
 
 def tables(answers: Answers, about: About) -> Iterator[Table]:
-    labels = {"order": "order", "steps": ("step", about.share), "sent": "condition"}
+    labels: dict[str, Label] = {"order": "order", "steps": ("step", about.share), "sent": "condition"}
     columns: dict[str, Column] = {"N": len, "tokens": "sent"}
     columns |= {codec: codec for codec in (*CODECS, PAIRS, RAW, GZIP)}
     note = (

@@ -18,7 +18,7 @@ from lab.experiments.paper.bridge import TEACHER
 from lab.questions.items import Item
 from lab.runs import run_once
 from lab.store import Record
-from lab.tables import Answers, Table, against
+from lab.tables import Answers, Column, Table, against
 
 ORDER = "confidence"
 PLAN_TOKENS = 32
@@ -70,7 +70,7 @@ def _with_plan(case: RunCase, words: list[int]) -> list[int] | None:
 
 
 def tables(answers: Answers, about: About) -> Iterator[Table]:
-    columns = {"N": len, "right": "right", "F1": "f1", "tokens": "tokens"}
+    columns: dict[str, Column] = {"N": len, "right": "right", "F1": "f1", "tokens": "tokens"}
     less = {"right less no plan": against(answers, "right", "stage", plan=NONE)}
     note = (
         f"Thinker: {about.thinker}. Plans of at most {PLAN_TOKENS} tokens. Anchors after "

@@ -180,7 +180,6 @@ def test_the_command_writes_answers_teaches_and_resumes(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["tiny", "--steps", "0"],
         ["tiny", "--share", "2"],
         ["tiny", "--more", "sum"],
         [str(PAIRS["tiny"].weights / "tiny-qwen")],  # of another shape

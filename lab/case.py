@@ -40,7 +40,16 @@ class Edge:
 
     name: str
     runtime: EdgeRuntime
-    parameters: int
+
+    @property
+    def parameters(self) -> int:
+        """Of a Qwen2 of the bundle's shape, with the embedding counted once."""
+        shape = self.runtime.bundle.manifest.model
+        hidden, head = shape.hidden_size, shape.head_dim
+        queries, keys = shape.num_attention_heads * head, shape.num_key_value_heads * head
+        attention = hidden * queries * 2 + hidden * keys * 2 + queries + 2 * keys
+        layer = attention + 3 * hidden * shape.intermediate_size + 2 * hidden
+        return shape.vocab_size * hidden + shape.num_hidden_layers * layer + hidden
 
     @cached_property
     def scorer(self) -> Scorer:

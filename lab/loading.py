@@ -17,7 +17,6 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.shipped import PAIRS
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.lookup import find_bundles
-from edge_runtime.bundle.manifest import ModelShape
 from edge_runtime.runtime import EdgeRuntime
 from lab.autoregressive import Autoregressive
 from lab.case import Edge, Lab
@@ -35,23 +34,16 @@ def open_lab(options: Options, teachers: bool = True) -> Lab:
     """
     places = [find_bundles("", model=name)[0] for name in options.edges]
     variant = options.variant or _common_variant(places)
-    edges = []
-    for place in places:
-        runtime = EdgeRuntime.open(place, variant, threads=options.threads)
-        edges.append(Edge(place.name, runtime, parameters(runtime.bundle.manifest.model)))
-    pipeline = Pipeline.open(options.model, edge=edges[0].runtime, device=options.device, dtype=options.dtype)
-    if pipeline.translation:  # phases compare token ids of both
-        raise ContractMismatchError(
-            f"lab: expected an edge bundle of the diffusion model's vocabulary "
-            f"({pipeline.model_form.contract}), found one of {pipeline.form.contract}. Give another (--edge)."
-        )
+    edges = [Edge(at.name, EdgeRuntime.open(at, variant, threads=options.threads)) for at in places]
     contract = edges[0].runtime.bundle.contract
-    for edge in edges[1:]:
-        if edge.runtime.bundle.contract != contract:
-            raise ContractMismatchError(
-                f"{edge.name}: expected the contract of {edges[0].name} ({contract}), found "
-                f"{edge.runtime.bundle.contract}. Compare edge models of one vocabulary and chat template."
-            )
+    pipeline = Pipeline.open(options.model, edge=edges[0].runtime, device=options.device, dtype=options.dtype)
+    others = [edge.runtime.bundle.contract for edge in edges if edge.runtime.bundle.contract != contract]
+    if pipeline.translation or others:  # phases compare token ids of all models
+        found = ", ".join(map(str, [contract, *others]))
+        raise ContractMismatchError(
+            "lab: expected edge bundles of the diffusion model's vocabulary and of one chat template "
+            f"({pipeline.model_form.contract}), found {found}. Give others (--edge)."
+        )
     plan = pipeline.plan()
     base = replace(
         plan,
@@ -84,15 +76,6 @@ def _common_variant(places: Sequence[Path]) -> str | None:
             f"precision, found {'; '.join(', '.join(sorted(own)) for own in variants)}. Convert them alike."
         )
     return common
-
-
-def parameters(shape: ModelShape) -> int:
-    """Parameters of a Qwen2 of this shape, with the embedding counted once."""
-    hidden, head = shape.hidden_size, shape.head_dim
-    queries, keys = shape.num_attention_heads * head, shape.num_key_value_heads * head
-    attention = hidden * queries * 2 + hidden * keys * 2 + queries + 2 * keys
-    layer = attention + 3 * hidden * shape.intermediate_size + 2 * hidden
-    return shape.vocab_size * hidden + shape.num_hidden_layers * layer + hidden
 
 
 def _thinker_folder(options: Options, edges: Sequence[Edge]) -> Path | None:

@@ -49,7 +49,6 @@ from lab.conditions import (
     Situation,
 )
 from lab.experiment import Experiment, Setup
-from lab.loading import parameters
 from lab.options import Options
 from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces, recorded_run
 from lab.published.qwen_ranks import published_tokenizer
@@ -262,7 +261,7 @@ def open_pair(own: RecordedOptions, options: Options) -> RealPair:
     place = find_bundles("", model=options.edges[0])[0]
     runtime = EdgeRuntime.open(place, options.variant, threads=options.threads)
     model = runtime.bundle.manifest.model
-    edge = Edge(f"{model.id} {runtime.bundle.variant_name}", runtime, parameters(model))
+    edge = Edge(f"{model.id} {runtime.bundle.variant_name}", runtime)
     lines = [
         line for path in sorted(file.parent.glob(FILLS)) for line in path.read_text("utf-8").splitlines()
     ]

@@ -61,9 +61,10 @@ class CommandParser(argparse.ArgumentParser):
         if each.default is False:
             settings["action"] = "store_true"
         elif "action" not in settings or kind is not None:
-            several = isinstance(each.default, tuple)
-            example = next(iter(each.default), None) if several else each.default
-            settings |= {"nargs": "+"} if several else {}
+            example: Any = each.default
+            if isinstance(example, tuple):
+                settings["nargs"] = "+"
+                example = next(iter(example), None)
             settings["type"] = kind or (str if example is None else type(example))
         place: Any = self
         if (either := settings.pop("either", None)) is not None:

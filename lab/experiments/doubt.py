@@ -168,7 +168,7 @@ def not_sure_from(found: pd.DataFrame) -> float:
         shown = found.carried < cut
         return float(shown[right].sum() / max(1, right.sum()) - shown[~right].sum() / max(1, (~right).sum()))
 
-    cuts = [0.0, *sorted(found.carried.dropna().unique()), 1.0]
+    cuts: list[float] = [0.0, *sorted(found.carried.dropna().unique()), 1.0]
     return math.ceil(100 * max(cuts, key=worth) - 1e-9) / 100
 
 

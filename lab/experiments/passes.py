@@ -144,8 +144,11 @@ def controls(case: Case, at: Situation, paper: Situation, size: int) -> dict[str
     for name, take in EQUAL.items():
         length = len(at.early.predicted_answer if name in (FIRST, SUREST) else at.full)
         told = partial(_told, at, take, length)
-        count = largest_count(length, lambda n, told=told: _sizes(case, told(n), at)["bytes"] <= size)
-        found[name] = _filled(case, told(count), at)
+
+        def fits(count: int, told: Callable[[int], AnchorSet] = told) -> bool:
+            return bool(_sizes(case, told(count), at)["bytes"] <= size)
+
+        found[name] = _filled(case, told(largest_count(length, fits)), at)
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from lab.case import FRACTIONS, RunCase
 from lab.conditions import ORDERS, PARALLEL
@@ -47,6 +48,10 @@ def handed_out(answers: Answers, grade: list[int], hard: Callable[[Record], floa
     return Answers([row | {"right": row["after"][steps], "place": steps} for row, steps in rows])
 
 
+def _gained(few: int, many: int, row: Record) -> float:
+    return float(row["after"][many] - row["after"][few])
+
+
 def tables(answers: Answers, about: About) -> Iterator[Table]:
     if len(about.steps) < len(FRACTIONS):  # a plan too short to tell its shares apart
         return
@@ -61,7 +66,7 @@ def tables(answers: Answers, about: About) -> Iterator[Table]:
                     "against difficulty": lambda row: -row["level"],
                 }
             ways |= {"by doubt": lambda row: row["doubt"], "against doubt": lambda row: -row["doubt"]}
-            ways["by hindsight"] = lambda row, few=few, many=many: row["after"][many] - row["after"][few]
+            ways["by hindsight"] = partial(_gained, few, many)
             same = handed_out(group, grade, None)
             for way, hard in ways.items():
                 given = handed_out(group, grade, hard)

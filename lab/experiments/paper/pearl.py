@@ -37,7 +37,7 @@ def measure(case: RunCase) -> Iterator[Record]:
             yield row | case.judged(run.answer, full.answer)
 
 
-def point(steps: Sequence[int], scores: Sequence[float]) -> int | None:
+def point(steps: Sequence[float], scores: Sequence[float]) -> float | None:
     """The first step from which on every score is at least `ENOUGH`; None where the last is below."""
     found = None
     for step, score in sorted(zip(steps, scores, strict=True), reverse=True):

@@ -40,7 +40,7 @@ from edge_runtime.bench.measure import DECODED, Bench, Trial, repetitions
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.ort_engine import OrtEngine
 from lab.benches.write_gguf import write_gguf
-from lab.experiment import About, Experiment, Models, Records, Setup
+from lab.experiment import About, Experiment, Records, Setup
 from lab.store import Record
 from lab.tables import Row, Table
 
@@ -296,6 +296,6 @@ EXPERIMENT = Experiment(
     tables,
     options=Int4Options,
     items=rows,
-    models=Models.NONE,
+    opens=False,
     together=len(ROWS) + len(LLAMA) + 1,
 )

@@ -25,7 +25,7 @@ from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.sampling.schedules import dream
 from cloud_anchor.sampling.stops import STOPS
 from common.cli import option
-from lab.experiment import About, Experiment, Models, Records, Setup
+from lab.experiment import About, Experiment, Records, Setup
 from lab.questions.items import load_items
 from lab.runs import canvas_at
 from lab.store import Record
@@ -195,6 +195,6 @@ EXPERIMENT = Experiment(
     tables,
     options=SamplerOptions,
     items=cells,
-    models=Models.NONE,
+    opens=False,
     together=100,
 )

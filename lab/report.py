@@ -96,12 +96,15 @@ def build(
 
 def write(report: Report, store: Store) -> None:
     """The files of a results folder."""
-    more = {
+    data = {
+        "title": report.title,
+        "description": report.description,
         "about": asdict(replace(report.about, own=None)),
         "settings": report.settings,
         "measured": report.measured,
+        "tables": {table.name: table.to_json() for table in report.tables},
     }
-    store.write(TABLES, _json(report.title, report.description, report.tables, more))
+    store.write(TABLES, json.dumps(data, indent=1, allow_nan=False) + "\n")
     store.write("report.html", "\n".join(_html(report)) + "\n")
     for picture in report.pictures:
         store.write(f"{picture.name}.png", picture.data)
@@ -111,18 +114,6 @@ def print_tables(tables: Iterable[Table]) -> None:
     """Print tables under their titles."""
     for table in tables:
         print(table.text())
-
-
-def write_tables(store: Store, title: str, description: Sequence[str], tables: Sequence[Table]) -> None:
-    """Writes tables.json, which `publish` can take, into the folder, and prints the tables."""
-    print_tables(tables)
-    store.write(TABLES, _json(title, description, tables, {}))
-
-
-def _json(title: str, description: Sequence[str], tables: Sequence[Table], more: Mapping[str, Any]) -> str:
-    data = {"title": title, "description": list(description), **more}
-    data["tables"] = {table.name: table.to_json() for table in tables}
-    return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
 _STYLE = """

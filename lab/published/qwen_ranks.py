@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
 from cloud_anchor.errors import CloudError
 from cloud_anchor.model.prompt_form import qwen2_tokenizer
 from common.files import write_whole
@@ -55,7 +57,7 @@ def tokenizer_of_ranks(path: Path, target: Path) -> Path:
 
 def tokenizer_of(ranks: Mapping[bytes, int]) -> dict[str, Any]:
     """The content of tokenizer.json for ranks that hold all 256 bytes."""
-    letters = letter_of_bytes()
+    letters = bytes_to_unicode()
 
     def piece(token: bytes) -> str:
         return "".join(letters[byte] for byte in token)
@@ -81,10 +83,3 @@ def parts(token: bytes, ranks: Mapping[bytes, int], below: int) -> list[bytes]:
         at = pairs.index(best)
         found[at : at + 2] = [found[at] + found[at + 1]]
     return found
-
-
-def letter_of_bytes() -> list[str]:
-    """The visible character that byte-level BPE writes for each byte."""
-    plain = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(256, 512))
-    return [chr(byte) if byte in plain else chr(next(others)) for byte in range(256)]

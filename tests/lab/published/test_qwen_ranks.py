@@ -8,9 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from cloud_anchor.errors import CloudError
-from lab.published.qwen_ranks import letter_of_bytes, tokenizer_of, tokenizer_of_ranks
+from lab.published.qwen_ranks import tokenizer_of, tokenizer_of_ranks
 from lab.published.wheel_files import QWEN_RANKS
 from payload import Contract
 from tests.checkpoints import tokenizer_json
@@ -20,7 +21,7 @@ QWEN = Path(__file__).resolve().parents[4] / "shared" / "tokenizer" / "qwen2.5_t
 
 def test_the_merges_of_a_trained_tokenizer_follow_from_its_order(tmp_path: Path) -> None:
     data = tokenizer_json(1000)
-    bytes_of = {letter: byte for byte, letter in enumerate(letter_of_bytes())}
+    bytes_of = {letter: byte for byte, letter in bytes_to_unicode().items()}
     ranks = {
         bytes(bytes_of[letter] for letter in piece): id_ for piece, id_ in data["model"]["vocab"].items()
     }

@@ -1,83 +1,19 @@
-"""Fixtures of the edge's tests: a model of hashes that needs no weights, and a contract for it.
-
-The fake engine's logits depend on every token before them and on nothing else, like a causal model's.
-"""
+"""Bundles for the edge's tests: one whose graph is no model, and one of a random checkpoint."""
 
 from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from edge_runtime.bundle.bundle import TEMPLATE as TEMPLATE_NAME
 from edge_runtime.bundle.bundle import Manifest, ModelShape, Variant, contract_of, file_record
-from edge_runtime.engine.base import Engine, Logits
 from lab.benches.random_checkpoint import write_tokenizer
-from payload import AnchorSet, Contract
 from tests.checkpoints import write_tiny_qwen
-
-VOCAB = 12
-SPECIAL = {"<|endoftext|>": VOCAB, "<|im_start|>": VOCAB + 1, "<|im_end|>": VOCAB + 2}
-CONTRACT = Contract(VOCAB, "0" * 64, SPECIAL, "1" * 64)
-
-
-def hash_logits(prefix: Sequence[int], seed: int = 0) -> Logits:
-    """float32[VOCAB + 3] logits after a prefix: a small vocabulary, so that end tokens do come up."""
-    state = zlib.crc32(np.asarray([seed, *prefix], dtype=np.int64).tobytes())
-    logits = np.random.default_rng(state).standard_normal(VOCAB + 3) * 2
-    return logits.astype(np.float32)
-
-
-class HashEngine(Engine):
-    """A model whose logits are `hash_logits`; records every pass."""
-
-    def __init__(self, *, context: int = 4096, seed: int = 0) -> None:
-        super().__init__(context=context, vocab=VOCAB + 3)
-        self.seed = seed
-        self.passes: list[tuple[int, int]] = []  # (tokens, rows) of each pass
-
-    def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
-        self.passes.append((len(ids), len(rows)))
-        text = [*self.tokens, *ids]
-        wanted = [hash_logits(text[: self.length + row + 1], self.seed) for row in rows]
-        return np.stack(wanted) if wanted else np.empty((0, self.vocab), np.float32)
-
-
-@pytest.fixture(scope="session")
-def contract() -> Contract:
-    return CONTRACT
-
-
-@pytest.fixture
-def engine() -> HashEngine:
-    return HashEngine()
-
-
-@pytest.fixture(scope="session")
-def make_engine() -> Callable[..., HashEngine]:
-    return HashEngine
-
-
-@pytest.fixture(scope="session")
-def logits_after() -> Callable[..., Logits]:
-    return hash_logits
-
-
-@pytest.fixture(scope="session")
-def make_anchors() -> Callable[..., AnchorSet]:
-    """make_anchors({position: id}, canvas=..., length=...) for the fake engine's contract."""
-
-    def make(places: dict[int, int], canvas: int = 64, **fields: Any) -> AnchorSet:
-        return AnchorSet.of(places, canvas, CONTRACT, **fields)
-
-    return make
-
 
 TEMPLATE = {
     "default_system": "You are a small test model.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from edge_runtime.runtime import EdgeRuntime
 from links.frames import Question, decode_question, encode_question
 from payload import AnchorSet, Shared, encode, peek
 from payload.errors import FingerprintError
+from tests.edge_runtime.hash_engine import CONTRACT, HashEngine, hash_logits
 
 PROMPT = "Where does the river end?"
 
@@ -157,12 +158,12 @@ def test_unrounded_one_row_and_many_give_the_same_numbers(tiny_bundle: Path, var
     assert (wide > -1).all()
 
 
-def test_rows_are_the_engines(make_engine: Callable[..., Any], logits_after: Any, contract: Any) -> None:
-    engine = make_engine()
-    predictor = EnginePredictor(engine, [1, 2, 3], contract, bytes(32))
+def test_rows_are_the_engines() -> None:
+    engine = HashEngine()
+    predictor = EnginePredictor(engine, [1, 2, 3], CONTRACT, bytes(32))
     rows = [row.copy() for row in predictor.read([4, 5], 1)]
     for row, before in zip(rows, ([1, 2, 3, 4], [1, 2, 3, 4, 5]), strict=True):
-        logits = logits_after(before).astype(np.float64)
+        logits = hash_logits(before).astype(np.float64)
         chances = np.exp(logits - np.logaddexp.reduce(logits))
         np.testing.assert_allclose(np.exp(row[:-1]), chances[:12], rtol=1e-6)
         np.testing.assert_allclose(np.exp(row[-1]), chances[12] + chances[14], rtol=1e-6)
@@ -185,7 +186,7 @@ def test_a_payload_finds_its_bundle_and_variant(
         for n in range(256)
         if read_manifest(tiny_bundle).variant_with_fingerprint(f"{n:02x}") is None
     )
-    with pytest.raises(BundleContractError, match=rf"(?s)fingerprint {strange}.*of int8"):
+    with pytest.raises(BundleContractError):
         find_bundles(strange, None, empty, tiny_bundle, by_fingerprint=True)
     file = tmp_path / "payload.bin"
     file.write_bytes(data)

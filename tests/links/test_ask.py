@@ -1,4 +1,4 @@
-"""The command line of `links.ask`."""
+"""The bundle that `links.ask` and the gateway take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from edge_runtime.bundle.bundle import BUNDLES
 from edge_runtime.bundle.lookup import SHIPPED, gateway_bundle
 from edge_runtime.errors import UsageError
-from links.ask import main
 
 
 def test_the_shipped_bundle_is_the_default_unless_others_are_installed(
@@ -24,12 +23,3 @@ def test_the_shipped_bundle_is_the_default_unless_others_are_installed(
     with pytest.raises(UsageError):
         gateway_bundle(None)
     assert gateway_bundle("mine") == Path("mine")  # a folder here
-
-
-def test_help_fits_a_screen(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    lines = capfd.readouterr().out.splitlines()
-    assert len(lines) <= 40
-    assert max(map(len, lines)) <= 80

@@ -18,7 +18,7 @@ from edge_runtime.bench.measure import Bench, Trial, repetitions
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EngineError
-from payload import Contract
+from tests.edge_runtime.hash_engine import CONTRACT, HashEngine
 
 CONTEXT = 200
 
@@ -61,9 +61,9 @@ def test_wrong_input_is_one_message(bench: Any, tmp_path: Path, monkeypatch: pyt
     assert cli.main([str(tmp_path)]) == 4
 
 
-def test_repetitions_start_from_the_same_cache(make_engine: Callable[..., Any], contract: Contract) -> None:
-    engine = make_engine(context=CONTEXT)
-    bench = Bench("fake", engine, contract)
+def test_repetitions_start_from_the_same_cache() -> None:
+    engine = HashEngine(context=CONTEXT)
+    bench = Bench("fake", engine, CONTRACT)
     repetitions([bench.decode(50, 4)], 3)
     assert engine.length == 54
     assert sum(size for size, _ in engine.passes) == 50 + 4 * 4

@@ -22,7 +22,7 @@ from edge_runtime.grammar.errors import GrammarRoomError
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
 from payload import AnchorSet
-from tests.bytewise import CONTRACT, SIZE, BytewiseTokens, HashedModel
+from tests.bytewise import CONTRACT, SIZE, BytewiseTokens, hashed_model
 from tests.schemas import random_schema
 
 pytest.importorskip("llguidance")
@@ -57,7 +57,7 @@ def answer(
     stats: FillStats | None = None,
     **options: Any,
 ) -> tuple[list[Token], str]:
-    found = list(fill(HashedModel(seed), PROMPT, anchors, FillOptions(grammar=grammar, **options), stats))
+    found = list(fill(hashed_model(seed), PROMPT, anchors, FillOptions(grammar=grammar, **options), stats))
     return found, TOKENS.decode([token.id for token in found]).decode()
 
 
@@ -173,7 +173,7 @@ def test_a_refined_answer_is_that_of_the_last_payload(
     text: list[int] = []
     waiting = list(payloads)
     items = fill_refined(
-        HashedModel(), PROMPT, feed, CONTRACT, FillOptions(grammar=grammar, max_tokens=2 * CANVAS), timeout=0
+        hashed_model(), PROMPT, feed, CONTRACT, FillOptions(grammar=grammar, max_tokens=2 * CANVAS), timeout=0
     )
     for count, item in enumerate(items):
         if isinstance(item, Retract):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from edge_runtime.decode.forced import FillOptions, Source, fill
 from edge_runtime.decode.sampling import Sampler, Sampling, distribution
 from edge_runtime.errors import EngineError, UsageError
-from payload import AnchorSet, Contract
+from tests.edge_runtime.hash_engine import CONTRACT, HashEngine, anchors_of
 
 
 @given(
@@ -49,22 +47,20 @@ def test_tokens_are_drawn_by_their_shares() -> None:
         assert found[id_] / 20_000 == pytest.approx(share, abs=0.015)
 
 
-def test_anchors_stay_forced_and_a_seed_gives_one_text(
-    make_engine: Callable[..., Any], make_anchors: Callable[..., AnchorSet], contract: Contract
-) -> None:
-    anchors = make_anchors({0: 3, 4: 2}, canvas=8, length=8)
+def test_anchors_stay_forced_and_a_seed_gives_one_text() -> None:
+    anchors = anchors_of({0: 3, 4: 2}, canvas=8, length=8)
     texts = set()
     for seed in range(20):
         options = FillOptions(sampling=Sampling(1.0, seed=seed))
-        tokens = list(fill(make_engine(), [5], anchors, options))
+        tokens = list(fill(HashEngine(), [5], anchors, options))
         assert [(t.position, t.id) for t in tokens if t.source is Source.ANCHOR] == [(0, 3), (4, 2)]
         assert len(tokens) == 8
-        assert not contract.eos_ids & {t.id for t in tokens}
-        assert tokens == list(fill(make_engine(), [5], anchors, options))
+        assert not CONTRACT.eos_ids & {t.id for t in tokens}
+        assert tokens == list(fill(HashEngine(), [5], anchors, options))
         texts.add(tuple(t.id for t in tokens))
     assert len(texts) > 10
     greedy = FillOptions(sampling=Sampling(0.0))
-    assert list(fill(make_engine(), [5], anchors, greedy)) == list(fill(make_engine(), [5], anchors))
+    assert list(fill(HashEngine(), [5], anchors, greedy)) == list(fill(HashEngine(), [5], anchors))
 
 
 def test_faulty_input_is_named() -> None:

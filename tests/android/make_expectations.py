@@ -89,40 +89,13 @@ LETTERS = (
 )
 
 
-SCRIPTS = (
-    (0x20, 0x7E),
-    (0xA0, 0x24F),
-    (0x300, 0x36F),
-    (0x391, 0x3A1),
-    (0x400, 0x52F),
-    (0x5D0, 0x5EA),
-    (0x620, 0x6D3),
-    (0x904, 0x939),
-    (0xE01, 0xE3A),
-    (0x1100, 0x11FF),
-    (0x1E00, 0x1EFF),
-    (0x2000, 0x2064),
-    (0x2070, 0x2071),
-    (0x2150, 0x218B),
-    (0x2190, 0x23FE),
-    (0x2460, 0x26FF),
-    (0x3041, 0x3096),
-    (0x30A0, 0x30FF),
-    (0x4E00, 0x9FA5),
-    (0xAC00, 0xD7A3),
-    (0xE000, 0xE0FF),
-    (0xF900, 0xFA6D),
-    (0xFB00, 0xFB06),
-    (0xFE00, 0xFE0F),
-    (0xFF01, 0xFFBE),
-    (0x10330, 0x1034A),
-    (0x1D400, 0x1D454),
-    (0x1D7CE, 0x1D7FF),
-    (0x1F1E6, 0x1F1FF),
-    (0x1F300, 0x1F64F),
-    (0x20000, 0x2A6D6),
-    (0xE0100, 0xE01EF),
+RANGES = (
+    "20-7e a0-24f 300-36f 391-3a1 400-52f 5d0-5ea 620-6d3 904-939 e01-e3a 1100-11ff 1e00-1eff "
+    "2000-2064 2070-2071 2150-218b 2190-23fe 2460-26ff 3041-3096 30a0-30ff 4e00-9fa5 ac00-d7a3 "
+    "e000-e0ff f900-fa6d fb00-fb06 fe00-fe0f ff01-ffbe 10330-1034a 1d400-1d454 1d7ce-1d7ff "
+    "1f1e6-1f1ff 1f300-1f64f 20000-2a6d6 e0100-e01ef"
 )
+SCRIPTS = [tuple(int(end, 16) for end in each.split("-")) for each in RANGES.split()]
 """Ranges of code points that have been assigned for many versions of Unicode, first and last."""
 
 
@@ -441,11 +414,7 @@ def write_expectations(out: Path) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.android.make_expectations",
-        description="Write results of the Python runtime on the shipped bundle, for the Kotlin tests.",
-        epilog="example: python -m tests.android.make_expectations expected.json",
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.android.make_expectations", description=__doc__)
     parser.add_argument("out", type=Path, help="JSON file to write")
     args = parser.parse_args()
     found = write_expectations(args.out)

@@ -72,7 +72,6 @@ class Emulation:
 
     loss, duplicates, reordering: shares of the frames, of each sender by itself, 0 to 1. A frame that is
     reordered arrives later by 3 times the longest delay of the profile and the frame's own airtime.
-    clock: shared with whatever else is emulated; its own otherwise.
     """
 
     def __init__(
@@ -82,14 +81,10 @@ class Emulation:
         loss: float = 0.0,
         duplicates: float = 0.0,
         reordering: float = 0.0,
-        seed: int | str = 0,
-        clock: EventClock | None = None,
+        seed: int = 0,
     ) -> None:
-        for name, share in (("loss", loss), ("duplicates", duplicates), ("reordering", reordering)):
-            if not 0 <= share <= 1:
-                raise ValueError(f"{name}: expected a share of 0 to 1, found {share:g}")
         self.profile = profile
-        self.clock = EventClock() if clock is None else clock
+        self.clock = EventClock()
         self.loss, self.duplicates, self.reordering = loss, duplicates, reordering
         self.seed = seed
         self._ends: dict[str, EmulatedLink] = {}
@@ -97,8 +92,7 @@ class Emulation:
 
     def device(self, name: str = "device") -> EmulatedLink:
         """A device's end; `name` is the address that the gateway sees."""
-        if name in self._ends or name == GATEWAY:
-            raise ValueError(f"device: expected another name than those in use, found {name!r}")
+        assert name not in (*self._ends, GATEWAY)
         end = self._ends[name] = EmulatedLink(self, name, service=False)
         return end
 

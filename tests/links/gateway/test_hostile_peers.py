@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -79,6 +80,22 @@ def context(passes: Passes) -> Shared:
     return Shared(TOY, tokens=TOKENS, predictor=Sure(passes))
 
 
+class Stage(NamedTuple):
+    """A gateway that reads with a model on an emulated link, and the passes that it takes."""
+
+    passes: Passes
+    emulation: Emulation
+    shared: Shared
+    gateway: Gateway
+
+
+def stage(predictive: bool | None = True, seals: Sequence[Seal] = ()) -> Stage:
+    passes = Passes()
+    emulation, shared = Emulation(FAST), context(passes)
+    gateway = emulated_gateway(emulation, shared, FakeSource(), predictive=predictive, seals=seals)
+    return Stage(passes, emulation, shared, gateway)
+
+
 def hostile(number: int, sure: int = 32) -> bytes:
     """A question of 12 or 13 bytes whose check holds, and whose text takes many passes before it does not."""
     model = context(Passes()).predictor
@@ -114,27 +131,20 @@ def ask(
 
 
 def test_a_predictive_question_of_a_stranger_costs_no_pass_and_is_told_to_ask_without() -> None:
-    passes = Passes()
-    emulation, source = Emulation(FAST), FakeSource()
-    shared = context(passes)
-    gateway = emulated_gateway(emulation, shared, source)
+    passes, emulation, _, gateway = stage(predictive=None)
     device = emulation.device()
     for number in range(50):
         device.send(hostile(number))
     found = device.receive(5)
     assert found is not None
-    refusal = decode_reply(found.data)
-    assert isinstance(refusal, Refusal)
-    assert refusal.code is RefusalCode.OTHER_PREDICTIONS
+    assert decode_reply(found.data).code is RefusalCode.OTHER_PREDICTIONS  # type: ignore[union-attr]
     assert device.receive(5) is None, "said once in a while"
     assert (passes.count, gateway.runs, gateway.ignored) == (0, 0, 50)
 
 
 def test_sealed_questions_are_read_with_the_model(tmp_path: Path) -> None:
     device_seal, gateway_seal = make_pair(tmp_path / "one")
-    passes = Passes()
-    emulation, shared = Emulation(FAST), context(passes)
-    gateway = emulated_gateway(emulation, shared, FakeSource(), seals=[Seal(gateway_seal)])
+    _, emulation, shared, gateway = stage(None, [Seal(gateway_seal)])
     device = SealedLink(emulation.device(), [Seal(device_seal)])
     assert ask(device, shared, 7, "predictive").complete
     assert gateway.runs == 1
@@ -142,9 +152,7 @@ def test_sealed_questions_are_read_with_the_model(tmp_path: Path) -> None:
 
 def test_40_hostile_frames_a_second_from_one_peer_leave_the_model_to_the_others() -> None:
     """Ten seconds of them, on a link whose gateway reads anyone's."""
-    passes = Passes()
-    emulation, shared = Emulation(FAST), context(passes)
-    gateway = emulated_gateway(emulation, shared, FakeSource(), predictive=True)
+    passes, emulation, shared, gateway = stage()
     attacker = emulation.device("attacker")
     for number in range(400):
         frame = hostile(number)
@@ -161,23 +169,18 @@ def test_40_hostile_frames_a_second_from_one_peer_leave_the_model_to_the_others(
 
 
 def test_hostile_frames_from_ever_other_peers_leave_questions_without_the_model() -> None:
-    passes = Passes()
-    emulation, shared = Emulation(FAST), context(passes)
-    gateway = emulated_gateway(emulation, shared, FakeSource(), predictive=True)
+    passes, emulation, shared, gateway = stage()
     for number in range(300):
         gateway.receive(Datagram(hostile(number), f"forged {number}"))
         gateway.poll() if not number % 10 else None
     assert gateway.reading.now.total() <= gateway.limits.reading
     assert ask(emulation.device(), shared, 3, "compact").complete
-    asked_in_vain = ask(emulation.device("another"), shared, 4, "utf-8")
-    assert asked_in_vain.complete
+    assert ask(emulation.device("another"), shared, 4, "utf-8").complete
     assert passes.count <= 2048 * 8
 
 
 def test_a_frame_that_failed_is_not_read_again() -> None:
-    passes = Passes()
-    emulation, shared = Emulation(FAST), context(passes)
-    gateway = emulated_gateway(emulation, shared, FakeSource(), predictive=True)
+    passes, emulation, _, gateway = stage()
     frame = hostile(1)
     gateway.receive(Datagram(frame, "device"))
     emulation.device()
@@ -215,39 +218,51 @@ def test_a_fault_of_the_model_is_not_held_against_a_frame() -> None:
 
 def test_honest_questions_are_answered_within_seconds_while_the_model_is_kept_busy() -> None:
     """In real time, with threads as the command has them: a pass of the edge model takes 5 ms."""
-    passes = Passes(seconds=0.005)
-    shared = context(passes)
-    with UdpLink("127.0.0.1", 0, service=True) as link:
-        link.forgeable = False  # the attacker of this test may write any address
-        with running(Gateway(link, shared, FakeSource(), start, predictive=True)):
-            stop = threading.Event()
-            host, _, port = link.address.rpartition(":")
-            frames = [hostile(number) for number in range(200)]
+    shared = context(Passes(seconds=0.005))
+    # The attacker of this test may write any address.
+    with udp_gateway(shared, predictive=True, forgeable=False) as link:
+        stop = threading.Event()
+        host, _, port = link.address.rpartition(":")
+        frames = [hostile(number) for number in range(200)]
 
-            def attack() -> None:
-                number = 0
-                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as each:
-                    while not stop.wait(1 / 40):
-                        number += 1
-                        each.sendto(frames[number % 200], (host, int(port)))
+        def attack() -> None:
+            number = 0
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as each:
+                while not stop.wait(1 / 40):
+                    number += 1
+                    each.sendto(frames[number % 200], (host, int(port)))
 
-            thread = threading.Thread(target=attack, daemon=True)
-            thread.start()
-            time.sleep(2)
-            try:
-                for codec in ("compact", "predictive"):
-                    with UdpLink("127.0.0.1", int(port)) as device:
-                        begin = time.monotonic()
-                        found = ask(device, PLAIN if codec == "compact" else shared, 9, codec)
-                        assert found.complete
-                        assert time.monotonic() - begin < 8, "no second attempt was needed, or one"
-            finally:
-                stop.set()
-                thread.join(5)
+        thread = threading.Thread(target=attack, daemon=True)
+        thread.start()
+        time.sleep(1)
+        try:
+            for codec in ("compact", "predictive"):
+                with device_of(link) as device:
+                    begin = time.monotonic()
+                    assert ask(device, PLAIN if codec == "compact" else shared, 9, codec).complete
+                    assert time.monotonic() - begin < 8, "no second attempt was needed, or one"
+        finally:
+            stop.set()
+            thread.join(5)
 
 
 def start(job: object) -> None:
     threading.Thread(target=job, daemon=True).start()  # type: ignore[arg-type]
+
+
+@contextmanager
+def udp_gateway(shared: Shared = PLAIN, seal: Path | None = None, **options: Any) -> Iterator[UdpLink]:
+    """The service's end of a link on this machine, answered from threads, as by the command."""
+    profile = options.pop("profile", LINK_PROFILES["udp"])
+    with UdpLink("127.0.0.1", 0, service=True, profile=profile) as link:
+        link.forgeable = options.pop("forgeable", True)
+        sealed = SealedLink(link, [Seal(seal)]) if seal else link
+        with running(Gateway(sealed, shared, FakeSource(), start, **options)):
+            yield link
+
+
+def device_of(link: UdpLink) -> UdpLink:
+    return UdpLink("127.0.0.1", int(link.address.rpartition(":")[2]))
 
 
 @contextmanager
@@ -314,19 +329,11 @@ def test_a_cookie_is_one_addresses_for_some_time() -> None:
 
 
 def test_udp_asks_for_a_cookie_and_a_seal_stands_for_one(tmp_path: Path) -> None:
-    with (
-        UdpLink("127.0.0.1", 0, service=True) as link,
-        running(Gateway(link, PLAIN, FakeSource(), start)),
-        UdpLink("127.0.0.1", int(link.address.rpartition(":")[2])) as device,
-    ):
+    with udp_gateway() as link, device_of(link) as device:
         exchange = ask(device, PLAIN, 7, "compact")
         assert (exchange.complete, len(device.cookie), device.sent.frames) == (True, 4, 2)
     device_seal, gateway_seal = make_pair(tmp_path / "one")
-    with (
-        UdpLink("127.0.0.1", 0, service=True) as link,
-        running(Gateway(SealedLink(link, [Seal(gateway_seal)]), PLAIN, FakeSource(), start)),
-        UdpLink("127.0.0.1", int(link.address.rpartition(":")[2])) as plain,
-    ):
+    with udp_gateway(seal=gateway_seal) as link, device_of(link) as plain:
         sealed = SealedLink(plain, [Seal(device_seal)])
         assert ask(sealed, PLAIN, 7, "compact").complete
         assert (sealed.cookie, plain.sent.frames) == (b"", 1)
@@ -412,15 +419,11 @@ def test_a_file_that_is_none_is_an_error_at_once(tmp_path: Path, text: str) -> N
 
 def test_a_host_has_one_quota_whatever_its_port(tmp_path: Path) -> None:
     profile = replace(LINK_PROFILES["udp"], tariff=Tariff("by frame", "USD", 0.4))
-    quota = Quota(tmp_path / "state", 1.0)
-    with (
-        UdpLink("127.0.0.1", 0, service=True, profile=profile) as link,
-        running(Gateway(link, PLAIN, FakeSource(), start, quota=quota)),
-    ):
+    budget = RetryBudget(attempts=1, seconds=1)
+    with udp_gateway(profile=profile, quota=Quota(tmp_path / "state", 1.0)) as link:
         done = []
         for number in range(2):
-            with UdpLink("127.0.0.1", int(link.address.rpartition(":")[2])) as device:
-                budget = RetryBudget(attempts=1, seconds=3)
+            with device_of(link) as device:
                 done.append(ask(device, PLAIN, number, "compact", budget).complete)
         assert done == [True, False], "a challenge and an answer, then nothing"
         assert link.sent.money == 0.8

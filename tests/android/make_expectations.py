@@ -388,7 +388,9 @@ def expectations(work: Path, folder: Path = TINY_BUNDLE) -> dict[str, Any]:
         "smollm2": smollm2_vectors(work, rng),
         "sealed": list(sealed(rng, 400)),
         "predictive": list(predictive_expectations.vectors(toy_contract(), rng, 300)),
-        "shipped": list(predictive_expectations.shipped(folder, 50)),
+        "shipped": list(
+            predictive_expectations.shipped(EdgeRuntime.open(folder, threads=1, prepack=False), 50)
+        ),
         "fills": [row for variant in variants for row in fills(same, variant, rng, exact=True)],
         "sampled": list(sampled(same)),
         "confident": confident(same),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from edge_runtime.runtime import EdgeRuntime
 from lab.formats.count_codes import anchors_of
 from lab.pairs.tiny.tasks import held_out_problems
-from payload import AnchorSet, Base, Codec, Contract, PayloadError, Shared, decode, encode
+from payload import TOLERANCE, AnchorSet, Base, Codec, Contract, PayloadError, Shared, decode, encode
 from payload.header import seal
 
 MASK = (1 << 64) - 1
@@ -103,19 +102,19 @@ def fields(anchors: AnchorSet) -> dict[str, Any]:
     }
 
 
-def shipped(folder: Path, count: int) -> Iterator[dict[str, Any]]:
-    """Answers filled from predictive payloads of held-out prompts, with the bundle's default variant.
+def shipped(edge: EdgeRuntime, count: int, tolerance: float = TOLERANCE) -> Iterator[dict[str, Any]]:
+    """Answers filled from predictive payloads of held-out prompts.
 
     Half are whole answers, half the tokens that the edge model would not write by itself.
     """
-    edge = EdgeRuntime.open(folder, threads=1, prepack=False)
     for index, problem in enumerate(held_out_problems(count)):
         anchors = anchors_of(edge, problem)
         if index // 4 % 2:
             text = edge.bundle.tokenizer.encode(problem.answer)
             anchors = AnchorSet.of(dict(enumerate(text)), anchors.canvas, anchors.contract, len(text))
         predictor = edge.predictor(edge.prompt_ids(problem.prompt))
-        data = encode(anchors, Shared(anchors.contract, predictor=predictor), Codec.PREDICTIVE)
+        shared = Shared(anchors.contract, predictor=predictor)
+        data = encode(anchors, shared, Codec.PREDICTIVE, tolerance=tolerance)
         answer = edge.fill(edge.read(data, problem.prompt))
         tokens = list(answer)
         yield {

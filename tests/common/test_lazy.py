@@ -25,7 +25,7 @@ def test_the_imports_for_type_checkers_are_the_exports(tmp_path: Path) -> None:
     assert names == ["Decimal", "Fraction"]
     assert attribute("Fraction")(1, 2) * 2 == 1
     assert hasattr(sys.modules[__name__], "Fraction")  # kept: found without the function from now on
-    with pytest.raises(AttributeError, match="no attribute 'Float'"):
+    with pytest.raises(AttributeError):
         attribute("Float")
 
 

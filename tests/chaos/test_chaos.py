@@ -10,7 +10,7 @@ from tests.chaos.__main__ import FAULTS, Chaos
 
 @pytest.mark.slow
 def test_only_right_answers_and_documented_errors() -> None:
-    report = Chaos(seconds=20.0, seed=1).run()
+    report = Chaos(seconds=14.0, seed=1).run()
     assert report["faults found"] == []
     assert report["HTTP: right answers"]
     assert report["link: right answers"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from edge_runtime.text.chat import Message, Prompt, as_messages
 from links import LinkProfile
 from links.asking import LinkCloud
 from links.exchange import QuestionExchange, RetryBudget
-from links.frames import Question
+from links.frames import Question, Refusal, RefusalCode, encode_reply, peek_frame
 from links.frames.conversation import (
     DIVIDER,
     MAX_MESSAGES,
@@ -178,6 +178,25 @@ def test_a_link_that_is_lost_or_closed_leaves_the_device() -> None:
         assert answer.service.failure
         assert cloud.link.sent.frames - sent == attempts
         cloud.link.close()
+
+
+def refused(data: bytes) -> bytes:
+    return encode_reply(Refusal(peek_frame(data).id, RefusalCode.OTHER_CONTRACT, identity="0" * 8))
+
+
+@pytest.mark.parametrize("reply", [refused, lambda data: bytes(WIDE.down + 1)], ids=["refused", "too large"])
+def test_whatever_a_stranger_answers_leaves_the_devices_own_text(reply: Callable[[bytes], bytes]) -> None:
+    """A refusal that nobody has authenticated, and a frame that only the other end's profile allows."""
+    session, cloud, source = over_link()
+    gateway = cloud.link._emulation.gateway  # type: ignore[attr-defined]
+    gateway.profile = replace(WIDE, down=1000)
+    gateway.listen(lambda found: gateway.send(reply(found.data), found.peer))
+    answer = session.ask("Why?", SHORT, cloud=cloud, mode="prefer_in_cloud")
+    read(answer)
+    assert (answer.source, source.asked) == ("on_device", [])
+    assert answer.service
+    assert answer.service.failure
+    assert cloud.link.sent.frames == 1, "no airtime for what cannot come"
 
 
 def test_an_answer_that_is_left_frees_the_link() -> None:

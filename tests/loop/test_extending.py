@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from cloud_anchor.selection.select import SELECTIONS
 from cloud_anchor.shipped import PAIRS
+from lab.__main__ import main
 from tests.shipped import TINY_BUNDLE
 
 ROOT = Path(__file__).parents[2]
@@ -25,31 +26,23 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def run(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_the_page_has_all_three() -> None:
     assert [bool(output) for _, output in BLOCKS] == [True, True, False]
     assert all(code.count("\n") - code.count("\n\n") <= 40 for code, _ in BLOCKS)
 
 
 @pytest.mark.parametrize(("code", "output"), BLOCKS[:2], ids=["selection", "model"])
-def test_code_prints_what_the_page_says(code: str, output: str) -> None:
-    assert run("-c", code) == output
+def test_code_prints_what_the_page_says(code: str, output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with patch.dict(SELECTIONS):
+        exec(compile(code, "EXTENDING.md", "exec", dont_inherit=True), {"__name__": "extending"})
+    assert capsys.readouterr().out == output
 
 
-def test_an_experiment_is_one_file(tmp_path: Path) -> None:
+def test_an_experiment_is_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "my_experiment.py").write_text(BLOCKS[2][0])
-    said = run(
-        *("-m", "lab", "run", str(tmp_path / "my_experiment.py"), "-o", str(tmp_path / "results")),
-        *("--model", "tiny", "--prompts", "3"),
-    )
-    assert json.loads(said.splitlines()[-1])["items"] == 3
+    asked = ["run", str(tmp_path / "my_experiment.py"), "-o", str(tmp_path / "results")]
+    assert main([*asked, "--model", "tiny", "--prompts", "3"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["items"] == 3
     table = json.loads((tmp_path / "results" / "tables.json").read_text())["tables"]["sent"]
     assert table["columns"] == ["question", "N", "anchors", "bytes"]
     assert sum(row["N"] for row in table["rows"]) == 3

@@ -10,8 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from lab.experiments.doubt import keep
 from lab.pairs.tiny.tasks import held_out_problems
 from links import LINK_PROFILES, open_link
 from links.ask import main as ask_main
-from links.frames import Question, Refusal, RefusalCode, encode_question, encode_reply, peek_frame
+from links.frames import Question, encode_question
 from links.gateway.__main__ import main as gateway_main
 from links.gateway.service import ServiceSource
 from links.kinds.udp import UdpLink
@@ -163,47 +162,6 @@ def test_small_frames_bring_the_answer_in_parts(url: str, capsys: pytest.Capture
         assert all(size <= largest for size in answer["service"]["payload_bytes"])
         texts.append(answer["text"])
     assert texts[0] == texts[1]
-
-
-@contextmanager
-def stranger(reply: Callable[[bytes], bytes]) -> Iterator[str]:
-    """An address where every question gets this frame back."""
-    stop = threading.Event()
-    with UdpLink("127.0.0.1", 0, service=True) as link:
-
-        def answer() -> None:
-            while not stop.is_set():
-                if found := link.receive(0.1):
-                    link.send(reply(found.data), found.peer)
-
-        thread = threading.Thread(target=answer, daemon=True)
-        thread.start()
-        yield f"udp:{link.address}"
-        stop.set()
-        thread.join(5)
-
-
-def test_a_refusal_that_nobody_authenticated_leaves_the_devices_own_answer(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def refusal(data: bytes) -> bytes:
-        id = peek_frame(data).id
-        return encode_reply(Refusal(id, RefusalCode.OTHER_CONTRACT, identity="0" * 8))
-
-    with stranger(refusal) as address:
-        code, out, err = asked(capsys, "--link", address, QUESTION)
-    assert (code, bool(out.strip())) == (0, True)
-    assert "another contract" in err
-
-
-def test_profiles_that_differ_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with stranger(lambda data: bytes(77)) as address:
-        link = f"{address}?profile=lorawan-sf10"
-        code, out, _ = asked(capsys, "--link", link, QUESTION, "--json")
-    trouble = json.loads(out)["service"]["trouble"]
-    assert code == 0
-    assert all(each in trouble for each in ("lorawan-sf10", "51", "77"))
-    assert json.loads(out)["link"]["sent"]["frames"] == 1, "no airtime for what cannot come"
 
 
 def test_sealed_only_the_sealed_are_answered(

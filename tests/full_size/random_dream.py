@@ -23,7 +23,8 @@ def write_random_dream(folder: Path, shape: Shape = DREAM_7B, *, tokenizer: str 
 
     tokenizer: text of Qwen2.5's published tokenizer.json, without it a small one.
     """
-    as_dream(write_random_checkpoint(folder, "tiny", tokenizer=tokenizer, **vars(shape)))
+    sizes_of = {name: size for name, size in vars(shape).items() if size is not None}
+    as_dream(write_random_checkpoint(folder, "tiny", tokenizer=tokenizer, **sizes_of))
     whole = folder / "model.safetensors"
     places: dict[str, str] = {}
     with safe_open(whole, "pt") as file:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +40,7 @@ def read_json(path: Path, error: type[UserError] = InputError) -> dict[str, Any]
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that it is never seen half-written."""
-    beside = path.with_name(path.name + ".part")
+    beside = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")  # beside other writers
     try:
         beside.write_bytes(data)
         os.replace(beside, path)
@@ -77,17 +78,21 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def locked(path: Path, busy: UserError) -> Iterator[None]:
-    """Holds the lock of a file, made where it is missing; raises `busy` where another process has it."""
+def locked(path: Path, busy: UserError | None = None) -> Iterator[None]:
+    """Holds the lock of a file, made where it is missing; waits for another process that has it, or raises
+    `busy` where that is given.
+    """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         import fcntl
 
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
     except ImportError:  # no such lock on this system
         pass
     except OSError:
         os.close(handle)
+        if busy is None:
+            raise
         raise busy from None
     try:
         yield

@@ -7,6 +7,7 @@ or for terminals.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from links.frames import MAX_QUESTION_BYTES, Question, RefusalCode, encode_quest
 from links.frames.conversation import conversation_text, messages_of, shorter
 from links.quota import Quota
 from payload import PayloadError, Shared
+
+log = logging.getLogger("links")
 
 REASONS = {
     RefusalCode.OVERLOADED: "it is busy",
@@ -81,7 +84,10 @@ class LinkCloud:
                 out, back = self.link.sent.since(sent), self.link.received.since(received)
                 question.report.crossed = crossed(self.link, out, back)
                 if self.quota is not None:
-                    self.quota.spend(str(self), out.money + back.money)
+                    try:
+                        self.quota.record(str(self), out.money + back.money)
+                    except LinkError as error:  # the answer has come and was paid for
+                        log.warning("%s", error)
 
     def _converse(self, question: CloudQuestion) -> None:
         found = self._exchange(question, True, self.budget)

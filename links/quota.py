@@ -1,7 +1,8 @@
 """A quota of money: what may be spent on frames in a day, for one peer and for all, kept on the disk.
 
 Responsible for counting what was spent and for saying what may be. Not responsible for prices (see
-`links.profiles`). A day is one of UTC; a clock that goes back does not begin a new one.
+`links.profiles`). A day is one of UTC. A clock that goes back does not begin a new one: what was spent on a
+later day counts for today.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from common.files import read_json, write_whole
+from common.files import locked, read_json, write_whole
 from edge_runtime.errors import LinkError, UsageError
 from links.duty import DAY
 
@@ -53,15 +55,38 @@ class Quota:
         self._told |= over
         return not over
 
-    def spend(self, peer: str | None, money: float) -> None:
-        """Counts what is spent. Raises LinkError where that cannot be written."""
-        day, peers = self._read()
-        peers[str(peer)] = peers.get(str(peer), 0.0) + money
+    def spend(self, peer: str | None, money: float) -> bool:
+        """Counts what is about to be spent; False, and nothing counted, where the quota does not have it.
+
+        Other programs that share the file spend before or after, never at the same time. Raises LinkError
+        where it cannot be written.
+        """
+        with self._alone():
+            allowed = self.allows(peer, money)
+            if allowed:
+                self._add(peer, money)
+            return allowed
+
+    def record(self, peer: str | None, money: float) -> None:
+        """Counts what was spent already. Raises LinkError where it cannot be written."""
+        with self._alone():
+            self._add(peer, money)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._file, json.dumps({"day": day, "peers": peers}).encode("ascii"))
+            with locked(self._file.with_name(self._file.name + ".lock")):
+                yield
         except OSError as error:
             raise LinkError(f"{self._file}: expected to keep what is spent, found {error}") from None
+
+    def _add(self, peer: str | None, money: float) -> None:
+        day, peers = self._read()
+        self._write(day, {**peers, str(peer): peers.get(str(peer), 0.0) + money})
+
+    def _write(self, day: int, peers: dict[str, float]) -> None:
+        write_whole(self._file, json.dumps({"day": day, "peers": peers}).encode("ascii"))
 
     def _read(self) -> tuple[int, dict[str, float]]:
         """The day, and what was spent on it."""
@@ -76,7 +101,9 @@ class Quota:
             raise UsageError(
                 f"{self._file}: expected what was spent, found {error!r:.100}; delete it to begin again"
             ) from None
-        return (day, peers) if day >= today else (today, {})
+        if day > today:  # of a clock that was wrong: without this it would never become another day
+            self._write(today, peers)
+        return today, peers if day >= today else {}
 
 
 def state_folder() -> Path:

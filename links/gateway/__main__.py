@@ -11,10 +11,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from common.cli import INTERRUPTED, option, run_options
+from common.files import locked
 from edge_runtime.client import KEY_VARIABLE
 from edge_runtime.client.client import open_client
 from edge_runtime.errors import UsageError
@@ -99,7 +101,7 @@ def _run(args: _GatewayArguments) -> int:
         stopped_by = signal.Signals(number)
         stop.set()
 
-    with open_link(args.link) as link:
+    with open_link(args.link) as link, ExitStack() as held:
         if not link.service:
             raise UsageError(
                 f"link: expected the service's end of one, such as udp-listen:7777, found {args.link!r:.100}"
@@ -110,6 +112,18 @@ def _run(args: _GatewayArguments) -> int:
         tariff = link.profile.tariff
         if tariff != FREE and not tariff.price:
             log.warning("no quota holds: a price is not known; state it in the address, as in ?price=0.0001")
+        if tariff.price:
+            folder = state_folder()
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(
+                locked(
+                    folder / "gateway.lock",
+                    UsageError(
+                        f"expected one gateway of a link that costs money, found another with its state "
+                        f"in {folder}; stop it, or set XDG_STATE_HOME for this one"
+                    ),
+                )
+            )
         gateway = Gateway(
             link,
             edge.question_context(),

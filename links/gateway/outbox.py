@@ -68,12 +68,9 @@ class Outbox:
         return soonest
 
     def _send(self, data: bytes, peer: str | None) -> None:
-        if not self.affords(peer, len(data)):
-            return
         try:
             money = self.link.cost(len(data)).money
-            if self.quota is not None and money:
-                self.quota.spend(self.link.sender(peer), money)
-            self.link.send(data, peer)
+            if self.quota is None or not money or self.quota.spend(self.link.sender(peer), money):
+                self.link.send(data, peer)
         except LinkError as error:
             log.warning("%s", error)

@@ -152,6 +152,16 @@ def test_the_oldest_turns_do_not_go_along_where_the_frame_is_small() -> None:
         session.ask(NUMBERS, SHORT, cloud=cloud, mode="only_in_cloud")
 
 
+def test_an_answer_that_was_paid_for_comes_where_that_cannot_be_kept(tmp_path: Path) -> None:
+    paid = replace(WIDE, tariff=Tariff("test", "EUR", 0.5))
+    quota = Quota(tmp_path / "state" / "spent.json", 9.0)
+    (tmp_path / "state").write_text("a file in place of the folder")
+    session, cloud, _ = over_link(paid, quota=quota)
+    answer = session.ask("Why?", SHORT, cloud=cloud, mode="only_in_cloud")
+    read(answer)
+    assert {t.position: t.id for t in answer.tokens if t.source is Source.ANCHOR} == ANCHORS
+
+
 @pytest.mark.parametrize("mode", ["prefer_on_device", "prefer_in_cloud"])
 def test_when_the_money_of_a_day_is_spent_the_device_answers(tmp_path: Path, mode: str) -> None:
     paid = replace(WIDE, tariff=Tariff("test", "EUR", 0.5))

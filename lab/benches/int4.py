@@ -254,7 +254,8 @@ def rows(setup: Setup) -> list[str]:
 
 def measure(setup: Setup, names: Sequence[str]) -> Iterator[Record]:
     formats = Formats(setup.options.output / "formats", setup.own, setup.options.threads or 2)
-    judged = quality(formats, names) if setup.own.text else ({} for _ in names)
+    # All rows before the first is kept: each is compared with float32 and timed in turn with the others.
+    judged = list(quality(formats, names)) if setup.own.text else [{} for _ in names]
     timed = speed(formats, names[1:], setup.own.repeat) if setup.own.repeat else [{} for _ in names[1:]]
     for name, found, times in zip(names, judged, [{}, *timed], strict=True):
         yield {"MB": formats.megabytes(name), **found, **times}

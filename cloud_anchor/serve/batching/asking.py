@@ -96,8 +96,7 @@ class AskingEngine(BatchEngine):
         with self._changed:
             self._health.succeeded()
             job.steps_left = job.planned - steps
-            self._forecast.saw_round(rows, seconds / steps)
-            self._throughput.add(steps, seconds / rows)
+            self._forecast.speed.add(rows, seconds / steps)
         self._on_step(rows, seconds / steps)
         self._finished.put(FinishedRun(job, run, steps == job.planned))
 

@@ -25,7 +25,7 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.serve.batching.encoding import payloads_of
-from cloud_anchor.serve.batching.forecast import Forecast, Throughput
+from cloud_anchor.serve.batching.forecast import BatchSpeed, Forecast
 from cloud_anchor.serve.batching.health import Health
 from cloud_anchor.serve.batching.jobs import CanvasStep, EngineLoad, Job, JobEvent
 from cloud_anchor.serve.batching.sharing import PLACES, Clients
@@ -77,7 +77,6 @@ class BatchEngine:
         self._waiting: deque[Job] = deque()
         self._groups: list[ContinuousBatch[Job]] = []
         self._finished: queue.Queue[FinishedRun | None] = queue.Queue(2 * limits.batch)
-        self._throughput = Throughput()
         self._forecast = Forecast()
         self._clients = Clients()
         self._health = Health()
@@ -106,8 +105,8 @@ class BatchEngine:
         with self._changed:  # which its owner may enter again
             waiting, running = len(self._waiting), self._running()
             selecting = max(0, len(self._jobs) - waiting - running)
-            steps_left = self._forecast.steps_left(self._wanted())
-        return EngineLoad(waiting, running, selecting, steps_left, self._throughput.value)
+            steps_left = sum(map(self._forecast.steps_left, self._wanted()))
+        return EngineLoad(waiting, running, selecting, steps_left)
 
     def _wanted(self) -> list[Job]:
         """Jobs whose clients still wait: the others leave before the next step."""
@@ -163,7 +162,7 @@ class BatchEngine:
     def forget_speed(self) -> None:
         """For after the first steps, which are slower than any later one."""
         with self._changed:
-            self._forecast.forget_speed()
+            self._forecast.speed = BatchSpeed()
 
     def cancel(self, job: Job) -> None:
         """Remove a job without a waiting client: it leaves the batch before the next step."""
@@ -264,7 +263,7 @@ class BatchEngine:
         worked = [self._step(group) for group in list(self._groups)]
         if worked and all(worked):
             with self._changed:
-                self._forecast.saw_round(rows, time.perf_counter() - began)
+                self._forecast.speed.add(rows, time.perf_counter() - began)
 
     def _step(self, group: ContinuousBatch[Job]) -> bool:
         """Run a step of its rows; False where it fails."""
@@ -284,15 +283,14 @@ class BatchEngine:
         with self._changed:
             for job in jobs:
                 job.steps_left = max(0, job.steps_left - 1)
-                self._forecast.saw_step(job, ended=job in ended)
-                job.steps_left = 0 if job in ended else job.steps_left
+                if job in ended and not job.cancelled:
+                    self._forecast.saw_answer(job, job.planned - job.steps_left)
+                    job.steps_left = 0
         for job, run, done in reached:
             self._finished.put(FinishedRun(job, run, done))  # waits while encoding is slower than denoising
         if not len(group):
             self._groups.remove(group)
-        seconds = time.perf_counter() - began
-        self._throughput.add(len(jobs), seconds)
-        self._on_step(len(jobs), seconds)
+        self._on_step(len(jobs), time.perf_counter() - began)
         return True
 
     def _failed(self, group: ContinuousBatch[Job], error: Exception) -> None:

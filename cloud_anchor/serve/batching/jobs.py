@@ -109,10 +109,9 @@ class Job:
 
 @dataclass(frozen=True)
 class EngineLoad:
-    """Current load: jobs by state, steps expected of all, and rate in rows times steps per second."""
+    """Current load: jobs by state, and steps expected of all."""
 
     waiting: int
     running: int
     selecting: int
     steps_left: float
-    rate: float | None  # None before the first step

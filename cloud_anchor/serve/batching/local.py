@@ -179,7 +179,6 @@ class LocalBackend:
             "running_requests": load.running,
             "encoding_requests": load.selecting,
             "expected_steps": load.steps_left,
-            "steps_per_second": load.rate or 0.0,
         }
 
     async def close(self) -> None:

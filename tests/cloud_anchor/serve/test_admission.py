@@ -121,12 +121,11 @@ def run(case: Case, policy: Policy = BatchEngine._require_time_for, *, seconds: 
         pipeline: Any = SimpleNamespace(scorer=None, model=None, translation=None)
         engine = BatchEngine(pipeline, Limits(batch=BATCH, queue=64, deadline=case.deadline))
 
-        engine._forecast.saw_round(BATCH, case.seconds(BATCH))
+        engine._forecast.speed.add(BATCH, case.seconds(BATCH))
         config = DenoiseConfig(canvas=24, total_steps=192, steps=case.planned, stop="complete")
         kind = replace(config, canvas=1, steps=None)
         for steps in (dice.randint(8, 14) for _ in range(BATCH)):
-            for step in range(1, steps + 1):
-                engine._forecast._steps[kind].add(step, ended=step == steps)
+            engine._forecast._steps[kind].add(steps, stopped=True)
 
         def late(event: Any) -> None:  # the only event of this engine, whose encoder does not run
             found["missed"] += 1
@@ -168,7 +167,7 @@ def by_foresight(engine: BatchEngine, job: Job, before: Sequence[float]) -> None
         free.sort()
         free[0] += each.prompt_ids[0] - steps_run(each)
         end = free[0]
-    if end * engine._forecast._speed.seconds(min(BATCH, len(queue))) > job.time_limit:
+    if end * engine._forecast.speed.seconds(min(BATCH, len(queue))) > job.time_limit:
         raise overloaded("", "", 1)
 
 

@@ -242,7 +242,7 @@ def test_a_full_queue_refuses_with_the_time_to_retry(engine: BatchEngine, gate: 
 def test_a_job_that_would_miss_its_deadline_is_refused_at_once(engine: BatchEngine, gate: Gate) -> None:
     gate.open.set()
     Submitted(engine, PROMPTS[0]).ready()
-    engine._forecast.saw_round(1, 1000.0)  # a slow model
+    engine._forecast.speed.add(1, 1000.0)  # a slow model
     gate.open.clear()
     gate.waiting.clear()
     before = Submitted(engine, PROMPTS[1], (12,), 600)

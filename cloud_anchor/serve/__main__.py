@@ -129,7 +129,7 @@ def _run(options: ServeOptions) -> int:
         bundle = pipeline.edge.bundle if pipeline.edge is not None and options.give_bundle else None
         app = create_app(backend, keys, limits, metrics, page, bundle)
 
-        server = Server(app, app.service, limits, options.host, options.port, began)
+        server = Server(app, limits, began)
         host, port = listener.getsockname()[:2]
         if not len(keys) and not _is_loopback(host):
             logging.warning("no API keys (--keys): every client that reaches %s:%d is served", host, port)

@@ -129,7 +129,8 @@ async def _events(
     service: Service, tracer: Tracer, body: TraceBody, account: Account
 ) -> AsyncGenerator[bytes]:
     asked = tracer.events(body.prompt, body.fraction, account.client, device=body.device)
-    async with service.admitted(), aclosing(asked) as events:
+    service.require_ready()
+    async with aclosing(asked) as events:
         async for event in events:
             if event.name == "payload":
                 account.steps += event.data["step"]

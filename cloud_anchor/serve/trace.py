@@ -106,8 +106,8 @@ class Tracer:
         finally:
             for task in tasks:
                 task.cancel()
+            self.open_traces -= 1  # first: a response that is cancelled ends at the next await
             await asyncio.gather(*tasks, return_exceptions=True)
-            self.open_traces -= 1
 
     def _plan(self) -> TraceEvent:
         info = self._backend.info

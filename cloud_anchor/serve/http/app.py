@@ -34,7 +34,7 @@ def create_app(
     page: Page | None = None,
     bundle: Bundle | None = None,
 ) -> RequestMiddleware:
-    """The ASGI application; its `service` holds the state, `draining` among it.
+    """The ASGI application.
 
     page: served at /; None for none. bundle: given to devices; None for none.
     """
@@ -64,4 +64,4 @@ def create_app(
     install_bundle(app, bundle)
     if page is not None:
         install_page(app, service, page)
-    return RequestMiddleware(app, service, keys, limits)
+    return RequestMiddleware(app, service.metrics, keys, limits)

@@ -1,23 +1,19 @@
-"""Responses of server-sent events, and work that ends with its client.
-
-Responsible for the form of events and for noticing that a client has left. Not responsible for what is in
-the events.
-"""
+"""Responses of server-sent events, and work that ends with its client."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
-from fastapi import Response
+from fastapi.responses import StreamingResponse
 
 from cloud_anchor.serve.errors import encode_json
 from cloud_anchor.serve.http.error_handlers import ClientLeftError
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Receive
 
 EVENTS = "text/event-stream"
 T = TypeVar("T")
@@ -50,7 +46,7 @@ async def while_present(receive: Receive, work: Awaitable[T]) -> T:
         await asyncio.gather(task, watcher, return_exceptions=True)
 
 
-async def event_stream(receive: Receive, events: AsyncGenerator[bytes]) -> Response:
+async def event_stream(receive: Receive, events: AsyncGenerator[bytes]) -> StreamingResponse:
     """The response of these events, once the first is there: an error before it has a response of its own.
 
     Raises what `events` raises until then, and ClientLeftError.
@@ -67,26 +63,5 @@ async def event_stream(receive: Receive, events: AsyncGenerator[bytes]) -> Respo
             async for event in events:
                 yield event
 
-    return EventStream(whole())
-
-
-class EventStream(Response):
-    """Server-sent events; where the client leaves, their generator is closed."""
-
-    media_type = EVENTS
-
-    def __init__(self, events: AsyncGenerator[bytes]) -> None:
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
-        self.events = events
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def write() -> None:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async for event in self.events:
-                await send({"type": "http.response.body", "body": event, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-        async with aclosing(self.events):
-            with suppress(ClientLeftError):
-                await while_present(receive, write())
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(whole(), headers=headers, media_type=EVENTS)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cloud_anchor.serve.errors import ServiceError, encode_json
 from cloud_anchor.serve.http.accounts import REQUEST_ID, SCOPE, Account, account_of, request_id
 from cloud_anchor.serve.http.keys import ApiKeys
-from cloud_anchor.serve.http.service import Service
+from cloud_anchor.serve.http.telemetry import Metrics
 from cloud_anchor.serve.settings import Limits
 
 if TYPE_CHECKING:
@@ -36,14 +36,13 @@ KEYED_PREFIX = "/v1/"
 
 
 class RequestMiddleware:
-    """An ASGI application around another one. `service`: state of the service behind it."""
+    """An ASGI application around another one."""
 
-    def __init__(self, app: ASGIApp, service: Service, keys: ApiKeys, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, keys: ApiKeys, limits: Limits) -> None:
         self.app = app
-        self.service = service
+        self.metrics = metrics
         self.keys = keys
         self.limits = limits
-        self.metrics = service.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

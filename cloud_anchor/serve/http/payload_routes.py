@@ -47,7 +47,8 @@ def install_payloads(app: FastAPI, service: Service) -> None:
         """One payload for a prompt: the anchors after a share of the denoising steps."""
         account = account_of(request.scope)
         asked = _within_limits(body.to_request(), backend.info, account.client)
-        async with service.admitted(), aclosing(backend.payloads(asked)) as payloads:
+        service.require_ready()
+        async with aclosing(backend.payloads(asked)) as payloads:
             served = await while_present(request.receive, anext(payloads))
             account.steps = served.step
         metrics.payload_bytes.observe(len(served.data))
@@ -76,7 +77,8 @@ def install_payloads(app: FastAPI, service: Service) -> None:
 async def _events(service: Service, asked: AnchorRequest, account: Account) -> AsyncGenerator[bytes]:
     """The events of a stream. An error before the first payload is raised, a later one is an event."""
     try:
-        async with service.admitted(), aclosing(service.backend.payloads(asked)) as payloads:
+        service.require_ready()
+        async with aclosing(service.backend.payloads(asked)) as payloads:
             async for served in payloads:
                 account.steps = served.step
                 service.metrics.payload_bytes.observe(len(served.data))

@@ -35,9 +35,7 @@ def install_state(app: FastAPI, service: Service, *, gives_bundle: bool) -> None
     @app.get("/readyz", response_model=StateAnswer, responses=error_responses(*COMMON_ERRORS, 503))
     async def readyz() -> dict[str, str]:
         """Readiness: 200 while requests are admitted, else 503."""
-        reason = service.unavailable()
-        if reason is not None:
-            raise reason
+        service.require_ready()
         return {"status": "ready"}
 
     @app.get(
@@ -53,5 +51,5 @@ def install_state(app: FastAPI, service: Service, *, gives_bundle: bool) -> None
     )
     async def figures() -> Response:
         """Metrics for Prometheus."""
-        text = service.metrics.text(backend.figures() | {"open_requests": service.open_requests})
+        text = service.metrics.text(backend.figures())
         return Response(text, headers={"Content-Type": CONTENT_TYPE})

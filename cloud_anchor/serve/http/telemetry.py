@@ -29,12 +29,10 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64)
 _BYTES = (8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 GAUGES = {
-    "open_requests": "Requests that compute payloads.",
     "waiting_requests": "Requests admitted that wait for a place in the batch.",
     "running_requests": "Requests in the batch.",
     "encoding_requests": "Requests whose anchors are being chosen and encoded.",
     "expected_steps": "Steps that are expected of all requests admitted.",
-    "steps_per_second": "Steps of single requests per second, lately.",
 }
 """Names of figures that are read when they are asked for."""
 

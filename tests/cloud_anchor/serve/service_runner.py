@@ -116,7 +116,7 @@ def served(
     metrics = Metrics()
     app = create_app(backend, keys or ApiKeys(), limits, metrics, page, bundle)
     with socket.create_server(("127.0.0.1", port)) as listener:
-        server = Server(app, app.service, limits, "127.0.0.1", 0)
+        server = Server(app, limits)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         end = time.monotonic() + 60

@@ -176,7 +176,6 @@ def test_the_contract_of_the_service(client: Client, pipeline: Pipeline) -> None
     text = client.ask("GET", "/metrics").body.decode()
     assert 'cloud_anchor_requests_total{path="/healthz",status="200"}' in text
     for name in (
-        "cloud_anchor_steps_per_second ",
         "process_resident_memory_bytes ",
         "cloud_anchor_build_info{",
     ):
@@ -382,8 +381,6 @@ def test_overload_is_answered_with_503_and_nothing_is_lost(client: Client) -> No
     assert statuses.count(200) >= LIMITS.batch + LIMITS.queue
     assert all(wait is not None and int(wait) >= 1 for status, wait in found if status == 503)
     client.wait_until_idle()
-    text = client.ask("GET", "/metrics").body.decode()
-    assert "cloud_anchor_open_requests 0.0" in text
 
 
 def test_keys(pipeline: Pipeline) -> None:
@@ -461,7 +458,7 @@ def test_a_service_knows_the_speed_of_a_full_batch_however_slow_it_is(
 ) -> None:
     monkeypatch.setattr("cloud_anchor.serve.batching.local.WARM_UP_SECONDS", 0.0)
     with served(local(pipeline)) as client:
-        assert client.backend.engine._forecast._speed.seconds(LIMITS.batch) > 0
+        assert client.backend.engine._forecast.speed.seconds(LIMITS.batch) > 0
 
 
 def test_more_connections_than_allowed_get_503(pipeline: Pipeline) -> None:

@@ -112,8 +112,9 @@ def denoise_steps(
     if not prompts and state is None:
         raise RequestError("expected at least one prompt, found none")
     state = state or State.start(model, prompts, config)
+    state.config = config
     while min(state.steps) < config.run_steps:
-        advance(model, state, config)
+        advance(state)
         yield state
 
 
@@ -153,7 +154,7 @@ def run_once(
         reversals += ((before != model.mask_id) & (before != canvas)).sum(1)
         before = canvas
         if step in stops or step == config.run_steps:
-            finals = state.results(model, config)
+            finals = state.results()
             for row, run in zip(kept, finals, strict=True):
                 size = run.predicted_length
                 row[step] = (run.predicted[:size], [round(p, 5) for p in run.confidence[:size]])

@@ -1,14 +1,10 @@
-"""Sampler state: canvases, commit steps and the last forward pass of the answers in a batch.
-
-Responsible for splitting and joining rows, so that answers can join and leave a batch. Not
-responsible for what a step does (see `step`).
-"""
+"""Sampler state: canvases, commit steps and the last forward pass of the answers in a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -100,6 +96,8 @@ class State:
     batch: the padded prompts; made by the first step after rows were joined or selected.
     """
 
+    model: MaskedModel
+    config: DenoiseConfig
     prompts: list[tuple[int, ...]]
     ids: Tensor
     when: Tensor
@@ -110,10 +108,12 @@ class State:
     batch: Batch | None = None
 
     @classmethod
-    def start(cls, model: MaskedModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> State:
+    def start(cls, model: MaskedModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> Self:
         """The state before the first step: a canvas of mask tokens per prompt."""
         shape = (len(prompts), config.canvas)
         return cls(
+            model,
+            config,
             prompts=[tuple(prompt) for prompt in prompts],
             ids=torch.full(shape, model.mask_id, dtype=torch.long, device=model.device),
             when=torch.zeros(shape, dtype=torch.int32, device=model.device),
@@ -122,16 +122,18 @@ class State:
             generators=[torch.Generator(model.device).manual_seed(config.seed) for _ in prompts],
         )
 
-    def select_rows(self, rows: Sequence[int]) -> State:
+    def select_rows(self, rows: Sequence[int]) -> Self:
         """The state of these rows, without the last pass; shares their generators."""
         index = torch.tensor(list(rows), dtype=torch.long, device=self.ids.device)
         chosen: dict[str, Any] = {name: [getattr(self, name)[row] for row in rows] for name in _LISTS}
-        return State(**chosen | {name: getattr(self, name)[index] for name in _TENSORS})
+        chosen |= {name: getattr(self, name)[index] for name in _TENSORS}
+        return replace(self, **chosen, last=None, batch=None)
 
-    def join(self, other: State) -> State:
+    def join(self, other: Self) -> Self:
         """The rows of both states, without the last pass; the canvases must have the same length."""
         both: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _LISTS}
-        return State(**both | {n: torch.cat([getattr(self, n), getattr(other, n)]) for n in _TENSORS})
+        both |= {name: torch.cat([getattr(self, name), getattr(other, name)]) for name in _TENSORS}
+        return replace(self, **both, last=None, batch=None)
 
     def pin(self, row: int, tokens: Mapping[int, int]) -> None:
         """Puts tokens, by position, on a row's canvas: the next pass sees them, and they stay.
@@ -143,31 +145,29 @@ class State:
         self.ids[row, places] = torch.tensor(list(tokens.values()), device=self.ids.device)
         self.when[row, places], self.sure[row, places] = 0, 0.0
 
-    def predictions(self, model: MaskedModel) -> StepPredictions:
+    def predictions(self) -> StepPredictions:
         """The last pass's predictions; raises RequestError before the first step of these rows."""
         if self.last is None:
             raise RequestError("predictions: expected a state after a step, found one before")
-        return self.last.predictions(model, self.ids)
+        return self.last.predictions(self.model, self.ids)
 
-    def view(self, model: MaskedModel, config: DenoiseConfig) -> StepView:
+    def view(self) -> StepView:
         """The input of stop rules."""
-        masked = self.ids == model.mask_id
+        masked = self.ids == self.model.mask_id
         return StepView(
             masked=masked,
-            end=torch.isin(self.ids, model.ends) & ~masked,
+            end=torch.isin(self.ids, self.model.ends) & ~masked,
             when=self.when,
             step=torch.tensor(self.steps, device=masked.device),
-            total=config.total_steps,
-            predict=lambda: self.predictions(model),
+            total=self.config.total_steps,
+            predict=self.predictions,
         )
 
-    def results(
-        self, model: MaskedModel, config: DenoiseConfig, reasons: Mapping[int, str] | None = None
-    ) -> list[Denoised]:
+    def results(self, reasons: Mapping[int, str] | None = None) -> list[Denoised]:
         """The rows in `reasons` (default: all) as plain values; a reason is the row's `stopped_by`."""
         if reasons is None:
             reasons = dict.fromkeys(range(len(self.prompts)), "steps")
-        view = self.view(model, config)
+        view = self.view()
         predictions = view.predictions
         columns = {
             "ids": self.ids,
@@ -184,9 +184,9 @@ class State:
                 prompt_ids=self.prompts[row],
                 **{name: column[row] for name, column in values.items()},
                 steps=self.steps[row],
-                total_steps=config.total_steps,
-                mask_id=model.mask_id,
-                eos_ids=model.eos_ids,
+                total_steps=self.config.total_steps,
+                mask_id=self.model.mask_id,
+                eos_ids=self.model.eos_ids,
                 stopped_by=reason,
             )
             for row, reason in reasons.items()

@@ -16,23 +16,22 @@ from torch import Tensor
 
 from cloud_anchor.sampling import unmasking
 from cloud_anchor.sampling.commits import Proposed, Rule, commit_rule
-from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
-from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.scores import ORDERS, Proposal, suppress_eos
 from cloud_anchor.sampling.state import ForwardPass, State
 
 
 @torch.no_grad()
-def advance(model: MaskedModel, state: State, config: DenoiseConfig) -> None:
+def advance(state: State) -> None:
     """Runs one step of every row in one forward pass; changes `state` in place."""
+    model, config = state.model, state.config
     state.last = None  # its logits are not needed any more, and are large
     state.batch = state.batch or model.batch(state.prompts, config.canvas)
     masked = state.ids == model.mask_id
     rule = commit_rule(config, model.schedule)
     open_, shares = rule.open(state.steps, masked)
     run = ForwardPass(model.logits(state.batch, state.ids, masked), masked, open_, shares)
-    tokens, chosen = _propose(model, state, config, run, rule)
+    tokens, chosen = _propose(state, run, rule)
     # A proposed mask token, which Dream's orders do not rule out, commits nothing.
     commit = chosen & open_ & (tokens != model.mask_id)
     state.sure = state.sure.masked_scatter(commit, run.probability(model, tokens, commit))
@@ -43,17 +42,15 @@ def advance(model: MaskedModel, state: State, config: DenoiseConfig) -> None:
     state.last = run
 
 
-def _propose(
-    model: MaskedModel, state: State, config: DenoiseConfig, run: ForwardPass, rule: Rule
-) -> tuple[Tensor, Tensor]:
+def _propose(state: State, run: ForwardPass, rule: Rule) -> tuple[Tensor, Tensor]:
     """Proposed tokens int64 [B, C], and the positions that commit, bool [B, C]."""
-    order = ORDERS[config.order]
+    model, order = state.model, ORDERS[state.config.order]
     if order.score is None:
         chosen = unmasking.flips(run.open, run.shares.tolist(), state.generators)
-        ids, _ = _sample(run.logits[chosen[run.masked]], config, chosen, state)
+        ids, _ = _sample(run.logits[chosen[run.masked]], chosen, state)
         return state.ids.masked_scatter(chosen, ids), chosen
     logits = model.without_unusable(run.logits) if order.holds_ends else run.logits
-    ids, probabilities = _sample(logits, config, run.masked, state)
+    ids, probabilities = _sample(logits, run.masked, state)
     tokens, allowed = run.spread(ids, state.ids), run.open
     if order.holds_ends:
         lengths = run.lengths(model, state.ids)
@@ -63,10 +60,11 @@ def _propose(
     return tokens, rule.choose(proposed, state)
 
 
-def _sample(logits: Tensor, config: DenoiseConfig, where: Tensor, state: State) -> tuple[Tensor, Tensor]:
+def _sample(logits: Tensor, where: Tensor, state: State) -> tuple[Tensor, Tensor]:
     """A token id [N] per row of logits [N, V], and the filtered probabilities [N, V] it is taken from; where:
     the N positions, bool [B, C].
     """
+    config = state.config
     probabilities = filtered_probabilities(logits, config.temperature, config.top_p, config.top_k)
     if config.temperature > 0:
         return draw(probabilities, where.sum(1).tolist(), state.generators), probabilities

@@ -44,7 +44,7 @@ def test_certainty_is_the_probability_in_the_pass_that_commits(pipeline: Pipelin
         new = (before == model.mask_id) & (state.ids != model.mask_id)
         expected[new] = chances.gather(-1, state.ids[..., None])[..., 0][new]
         before = state.ids.clone()
-    for row, run in enumerate(state.results(model, config)):
+    for row, run in enumerate(state.results()):
         committed = [bool(when) for when in run.when]
         assert any(committed)
         assert not all(committed)

@@ -41,7 +41,7 @@ def test_a_kept_run_is_the_run_at_every_stop(dream_folder: Path) -> None:
             for state in denoise_steps(model, [prompt], config):
                 if state.steps[0] not in (*stops, 10):
                     continue
-                (expected,) = state.results(model, config)
+                (expected,) = state.results()
                 _same(read.at(state.steps[0]), expected)
 
 
@@ -61,8 +61,8 @@ def test_a_sampler_that_rewrites_a_commit_is_found(
     assert right.reversals == 0
     advance = runs.advance
 
-    def wrong(model: Any, state: Any, *rest: Any) -> None:
-        advance(model, state, *rest)
+    def wrong(state: Any) -> None:
+        advance(state)
         if state.steps[0] == 4:
             done = (state.when[0] > 0).nonzero()[0, 0]
             state.ids[0, done] = model.mask_id  # in place: an alias of the canvas would not show it

@@ -37,12 +37,12 @@ def observe(
     seen: dict[int, Denoised] = {}
     stops: dict[str, int] = {}
     for state in denoise_steps(model, [prompt], config):
-        step, view = state.steps[0], state.view(model, config)
+        step, view = state.steps[0], state.view()
         stopped = {name: step for name in RULES if name not in stops and bool(STOPS[name](view)[0])}
         stops |= stopped
         over = "complete" in stops or step == config.run_steps
         if stopped or over or step in steps:
-            (seen[step],) = state.results(model, config)
+            (seen[step],) = state.results()
         if over:
             break
     return seen, {name: stops.get(name, max(seen)) for name in RULES}

@@ -185,11 +185,11 @@ def test_going_on_equals_running_straight(run_of: tuple[DreamModel, DenoiseConfi
     model, whole = run_of
     part = replace(whole, steps=3)
     *_, state = denoise_steps(model, PROMPTS, whole)
-    straight = state.results(model, whole)
+    straight = state.results()
     *_, state = denoise_steps(model, PROMPTS, part)
-    early = state.results(model, part)
+    early = state.results()
     *_, state = denoise_steps(model, [], whole, state)
-    assert state.results(model, whole) == straight
+    assert state.results() == straight
     for first, full in zip(early, straight, strict=True):
         assert first.ids == canvas_at(full, 3)
         assert first.history == full.history[:3]
@@ -205,12 +205,12 @@ def test_pinned_tokens_stay_and_the_rest_is_denoised_around_them(
     state.pin(1, pinned)
     with shown(model) as canvases:
         while min(state.steps) < 12:
-            advance(model, state, config)
+            advance(state)
             if state.steps[0] == 3:  # and where it is still open, during the run
                 place = int((state.ids[1] == model.mask_id).nonzero()[-1])
                 state.pin(1, {place: 13})
                 pinned[place] = 13
-    first, run, _ = state.results(model, config)
+    first, run, _ = state.results()
     assert (first.ids, first.when) == (free[0].ids, free[0].when), "it is of one row"
     assert all(canvas[1, 0] == 11 and canvas[1, 7] == 12 for canvas in canvases)
     assert {at: run.ids[at] for at in pinned} == pinned

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from cloud_anchor.model.families import Family
 from cloud_anchor.model.stock import StockModel
 from cloud_anchor.sampling import unmasking
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
@@ -28,9 +27,6 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
 from cloud_anchor.sampling.protocol import require_options, require_room
 from cloud_anchor.sampling.rows import RowAnswers
-
-CANVAS = 256
-"""Positions of an answer where the checkpoint states none."""
 
 Layers = tuple[tuple[Tensor, Tensor], ...]
 """Keys and values of each layer, [heads, positions, head size]."""
@@ -79,25 +75,13 @@ class Pass:
 
 
 class BlockModel(StockModel):
-    """A model with attention that is causal from block to block.
+    """A model with attention that is causal from block to block."""
 
-    block: positions of a block. plan: without one in the checkpoint, one token is committed in each step.
-    """
-
-    def __init__(
-        self,
-        net: Any,
-        family: Family,
-        mask_id: int,
-        eos_ids: frozenset[int],
-        source: str,
-        plan: tuple[int, int] | None = None,
-        *,
-        block: int,
-    ) -> None:
-        super().__init__(net, family, mask_id, eos_ids, source, plan or (CANVAS, CANVAS + block))
-        self.block = block
-        self.sub_block = family.sub_block or block
+    @property
+    def block(self) -> int:
+        """Positions of a block."""
+        assert self.family.causal_block is not None
+        return self.family.causal_block
 
     def start(self, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> BlockAnswers:
         """The answers before the first step.
@@ -134,7 +118,8 @@ class BlockModel(StockModel):
         start = front - front % self.block
         if self.family.shifted and front == start:
             return Pass(row, start, start, [front], [])
-        end, behind = start + self.block, front - front % self.sub_block + self.sub_block
+        size = self.family.sub_block or self.block
+        end, behind = start + self.block, front - front % size + size
         open_ = [at for at in range(front, end) if row.tokens[at] == self.mask_id]
         return Pass(
             row, start, end, [at for at in open_ if at < behind], [at for at in open_ if at >= behind]
@@ -169,7 +154,7 @@ class BlockModel(StockModel):
                 for part in zip(*parts, strict=True)
             ]
             cache.update(torch.stack(padded[0]), torch.stack(padded[1]), layer)
-        states: Tensor = self.body(
+        states: Tensor = self.net.model(
             input_ids=torch.tensor(tokens, device=self.device),
             attention_mask={"full_attention": mask[:, None]},
             position_ids=place,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -84,7 +85,9 @@ def load_model(
     if family.causal_block is None:
         return DreamModel(net, family, int(mask_id), eos_ids, source, plan, _commit(stated, folder))
     block = int(settings.get("block_size") or settings.get("bd_size") or family.causal_block)
-    return BlockModel(net, family, int(mask_id), eos_ids, source, plan, block=block)
+    # Without a plan in the checkpoint one token is committed in each step.
+    plan = plan or (DEFAULT_PLAN[0], DEFAULT_PLAN[0] + block)
+    return BlockModel(net, replace(family, causal_block=block), int(mask_id), eos_ids, source, plan)
 
 
 def find_checkpoint(source: str, *, weights: bool = True) -> Path:

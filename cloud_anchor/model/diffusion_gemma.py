@@ -149,7 +149,7 @@ class DiffusionGemma(LoadedModel):
         self.canvas = int(net.config.canvas_length)
         canvas = int(getattr(net.generation_config, "max_new_tokens", None) or self.canvas)
         plan = canvas, self.sampler.max_denoising_steps * -(-canvas // self.canvas)
-        super().__init__(net, net, eos_ids, source, plan)
+        super().__init__(net, eos_ids, source, plan)
 
     def published(self, config: DenoiseConfig, *, sends_predictions: bool) -> DenoiseConfig:
         """As `protocol.OwnSampler` says: what is accepted for now counts as committed."""
@@ -223,7 +223,7 @@ class DiffusionGemma(LoadedModel):
             conditions["self_conditioning_mask"] = has
         cache, masks = self._joined([row.cache for row in rows], size)
         place = torch.tensor([row.kept for row in rows], device=self.device)[:, None]
-        found: Tensor = self.body(
+        found: Tensor = self.net(
             decoder_input_ids=torch.stack([block.canvas for block in blocks]),
             decoder_attention_mask=masks,
             decoder_position_ids=place + torch.arange(size, device=self.device),

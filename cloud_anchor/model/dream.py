@@ -21,7 +21,6 @@ class DreamModel(StockModel):
     """The `MaskedModel` of every family with full attention."""
 
     def start(self, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> MaskedAnswers:
-        """The answers before the first step: canvases of mask tokens."""
         return MaskedAnswers.start(self, prompts, config)
 
     def batch(self, prompts: Sequence[Sequence[int]], canvas: int) -> Batch:
@@ -70,7 +69,7 @@ class DreamModel(StockModel):
 
     def _run(self, ids: Tensor, positions: Tensor | None, mask: Tensor | None, keep: int) -> Tensor:
         # The dictionary form reaches the layers as it is; anything else is combined with a causal mask.
-        states: Tensor = self.body(
+        states: Tensor = self.net.model(
             input_ids=ids,
             attention_mask={"full_attention": mask},
             position_ids=positions,

@@ -1,8 +1,4 @@
-"""A diffusion language model on transformers' own modules: what all of them have.
-
-Responsible for the vocabulary of answers and for the sizes of the model. Not responsible for attention or for
-what a pass predicts (see `dream`, `block_diffusion`, `diffusion_gemma`), nor for weights (see `checkpoint`).
-"""
+"""A diffusion language model on transformers' own modules: sizes, and the vocabulary of its answers."""
 
 from __future__ import annotations
 
@@ -19,7 +15,6 @@ from payload import Contract
 class LoadedModel:
     """The sizes and the vocabulary of a loaded model; see `protocol.DiffusionModel`.
 
-    body:    the part of `net` that runs in every step.
     eos_ids: tokens that end an answer or fill the canvas after it.
     plan:    canvas and steps of a full run, where the checkpoint states them.
     mask_id: the token of positions that are not committed, where there is one.
@@ -28,7 +23,6 @@ class LoadedModel:
     def __init__(
         self,
         net: Any,
-        body: Any,
         eos_ids: frozenset[int],
         source: str,
         plan: tuple[int, int] | None,
@@ -39,7 +33,6 @@ class LoadedModel:
         self.eos_ids = eos_ids
         self.source = source
         self.plan = plan
-        self.body = body
         self._masks = frozenset(() if mask_id is None else (mask_id,))
         self._set_vocabulary(self._masks)
 
@@ -94,7 +87,7 @@ class StockModel(LoadedModel):
         plan: tuple[int, int] | None = None,
         commit: float | None = None,
     ) -> None:
-        super().__init__(net, net.model, eos_ids, source, plan, mask_id)
+        super().__init__(net, eos_ids, source, plan, mask_id)
         self.family = family
         self.mask_id = mask_id
         self.commit = commit

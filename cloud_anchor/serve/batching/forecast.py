@@ -1,4 +1,4 @@
-"""When jobs will be done: from the steps that answers run before they stop, and from the speed of the batch."""
+"""When jobs will be done, by the steps that answers run before they stop and by the speed of the batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""uvicorn's server: on the first signal what was admitted is finished, a second one ends the process at once."""
+"""uvicorn's server: a first signal lets it finish what was admitted, a second one ends it at once."""
 
 from __future__ import annotations
 

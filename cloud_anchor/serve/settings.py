@@ -18,8 +18,7 @@ class Limits:
     queue:          requests that may wait beside those in the batch; further ones get 503.
     deadline:       seconds a request may take, queueing included; clients may set less.
     body_bytes:     largest body. body_seconds: time in which all of it has to arrive.
-    header_seconds: time in which a request's head has to arrive.
-    connections:    open at once; further ones get 503.
+    connections:    open at once; further ones get 503 from uvicorn.
     messages:       of one conversation.
     payloads:       of one stream.
     """
@@ -29,7 +28,6 @@ class Limits:
     deadline: float = 30.0
     body_bytes: int = 64 * 1024
     body_seconds: float = 10.0
-    header_seconds: float = 10.0
     connections: int = 1024
     messages: int = 64
     payloads: int = 16
@@ -38,7 +36,7 @@ class Limits:
         for name, least in (("batch", 1), ("queue", 0), ("body_bytes", 256), ("connections", 1)):
             value = getattr(self, name)
             require(name.replace("_", " "), value >= least, f"at least {least}", value)
-        for name in ("deadline", "body_seconds", "header_seconds"):
+        for name in ("deadline", "body_seconds"):
             value = getattr(self, name)
             require(name.replace("_", " "), 0 < value <= 86_400, "above 0 and at most 86400 s", value)
 

@@ -40,7 +40,7 @@ from links.seal import Seal, SealedLink, make_pair
 from payload import PayloadError, Shared, decode
 
 PROMPTS = ("Where is it?", "Who are you?", "Describe a town and its river.", "Which river?")
-DOCUMENTED = {"overloaded", "deadline_exceeded", "head_too_slow", "body_too_slow", "not_ready", "stopping"}
+DOCUMENTED = {"overloaded", "deadline_exceeded", "body_too_slow", "not_ready", "stopping"}
 BATCH, QUEUE, DEADLINE = 4, 8, 10.0
 STEPS = 4
 DEVICES = 4

@@ -53,7 +53,7 @@ class Account:
     def seconds(self) -> float:
         return time.perf_counter() - self.began
 
-    def write(self, method: str = "-", path: str = "-") -> None:
+    def write(self, method: str, path: str) -> None:
         """Write the line of the log. path: one of the service's own, whatever was asked for."""
         log.log(
             logging.DEBUG if path in PROBES else logging.INFO,

@@ -11,7 +11,6 @@ from types import FrameType
 import uvicorn
 
 from cloud_anchor.serve.http.middleware import RequestMiddleware
-from cloud_anchor.serve.http.protocol import protocol_with
 from cloud_anchor.serve.settings import Limits
 
 log = logging.getLogger("cloud_anchor.serve")
@@ -24,7 +23,8 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol_with(limits),
+                http="h11",
+                limit_concurrency=limits.connections,
                 ws="none",
                 lifespan="on",
                 log_config=None,

@@ -34,7 +34,7 @@ from links.gateway.service import ServiceSource
 from links.seal import Seal, SealedLink
 
 PLAN = DenoiseConfig(canvas=32, total_steps=16, steps=4)
-LIMITS = Limits(batch=4, queue=4, deadline=20, body_bytes=4096, body_seconds=1, header_seconds=1)
+LIMITS = Limits(batch=4, queue=4, deadline=20, body_bytes=4096, body_seconds=1)
 
 
 class Reply(NamedTuple):

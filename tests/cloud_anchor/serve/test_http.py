@@ -324,27 +324,17 @@ def test_a_body_that_does_not_end_is_refused_too(client: Client) -> None:
     assert client.anchors(prompt=PROMPT).status == 200
 
 
-@pytest.mark.parametrize(
-    ("start", "drip", "code"),
-    [
-        (b"", b"", b"head_too_slow"),
-        (b"POST /v1/anch", b"o", b"head_too_slow"),
-        (HEAD + b"Content-Length: 100\r\n\r\n", b" ", b"body_too_slow"),
-    ],
-)
-def test_a_client_that_sends_a_byte_at_a_time_gets_408(
-    client: Client, start: bytes, drip: bytes, code: bytes
-) -> None:
+def test_a_client_that_sends_a_byte_at_a_time_gets_408(client: Client) -> None:
     began = time.monotonic()
     with client.connect() as sock:
-        sock.sendall(start)
+        sock.sendall(HEAD + b"Content-Length: 100\r\n\r\n")
         sock.settimeout(0.2)
         answer = b""
         while time.monotonic() < began + 15 and b"}}" not in answer:
             try:
                 part = sock.recv(65536)
             except TimeoutError:
-                sock.sendall(drip)
+                sock.sendall(b" ")
                 continue
             if not part:
                 break
@@ -432,9 +422,6 @@ def test_every_request_has_an_id_and_a_line_in_the_log(
         refused = client.ask("POST", "/v1/anchors", body)
         lost = client.ask("BREW", "/secret-path", Authorization=key)
         client.ask("GET", "/healthz")
-        with client.connect() as sock:
-            sock.sendall(b"\x16\x03\x01 hello\r\n\r\n")
-            malformed = read_all(sock)
         lines = [each.getMessage() for each in caplog.records if each.name == "cloud_anchor.serve.requests"]
     ids = [reply.headers["x-request-id"] for reply in (given, events, refused, lost)]
     assert ids[0] == "trace-7.a"
@@ -444,13 +431,11 @@ def test_every_request_has_an_id_and_a_line_in_the_log(
         (ids[1], "POST", "/v1/anchors/stream", 200, 4, len(events.body), "phone"),
         (ids[2], "POST", "/v1/anchors", 401, 0, len(refused.body), "-"),
         (ids[3], "-", "other", 404, 0, len(lost.body), "-"),
-        ("[0-9a-f]{16}", "-", "-", 400, 0, r"\d+", "-"),
     )
     assert len(lines) == len(expected)
     form = r"id={} method={} path={} status={} seconds=\d+\.\d{{3}} steps={} bytes={} key={}"
     for line, values in zip(lines, expected, strict=True):
         assert re.fullmatch(form.format(*values), line)
-    assert lines[-1][3:19].encode() in malformed
 
 
 def test_a_service_knows_the_speed_of_a_full_batch_however_slow_it_is(
@@ -459,24 +444,6 @@ def test_a_service_knows_the_speed_of_a_full_batch_however_slow_it_is(
     monkeypatch.setattr("cloud_anchor.serve.batching.local.WARM_UP_SECONDS", 0.0)
     with served(local(pipeline)) as client:
         assert client.backend.engine._forecast.speed.seconds(LIMITS.batch) > 0
-
-
-def test_more_connections_than_allowed_get_503(pipeline: Pipeline) -> None:
-    limits = replace(LIMITS, connections=2)
-    with served(local(pipeline, limits), limits) as client:
-        with client.connect() as first, client.connect() as second, client.connect() as third:
-            answer = read_all(third)
-            assert answer.startswith(b"HTTP/1.1 503 ")
-            assert b"Retry-After: 1" in answer
-            assert b"overloaded" in answer
-            first.close()
-            second.close()
-        end = time.monotonic() + 10
-        while True:
-            reply = client.ask("GET", "/healthz")
-            if reply.status == 200 or time.monotonic() > end:
-                break
-        assert reply.status == 200
 
 
 def test_a_service_without_an_edge_model_refuses_edge_aware(dream_folder: Path) -> None:

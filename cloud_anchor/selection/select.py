@@ -1,13 +1,10 @@
-"""Selection: the tokens of an unfinished run that are sent, by the name of the rule.
-
-Responsible for the choice among the selections and for when a selection is too little to send. Not
-responsible for the rules themselves (see `committed`, `edge_aware`) or for payload bytes.
-"""
+"""Selection: the tokens of an unfinished run that are sent, by the name of the rule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from cloud_anchor.errors import NothingToSendError, RequestError, require
 from cloud_anchor.sampling.denoised import Denoised
@@ -19,8 +16,7 @@ from payload import AnchorSet, Contract
 PAPER, CONFIDENCE, EDGE_AWARE = "paper", "confidence", "edge-aware"
 
 
-@dataclass(frozen=True)
-class Selected:
+class Selected(NamedTuple):
     """The anchors of one run, and the edge model's walk where the rule has one."""
 
     anchors: AnchorSet
@@ -42,16 +38,6 @@ class Rule:
     sends_predictions: bool = True
 
 
-def _paper(run: Denoised, contract: Contract, config: EdgeAwareConfig, _: Scorer | None) -> Selected:
-    return Selected(committed(run, contract))
-
-
-def _confidence(
-    run: Denoised, contract: Contract, config: EdgeAwareConfig, scorer: Scorer | None
-) -> Selected:
-    return Selected(confident(run, contract, config.threshold))
-
-
 def _edge_aware(
     run: Denoised, contract: Contract, config: EdgeAwareConfig, scorer: Scorer | None
 ) -> Selected:
@@ -61,8 +47,8 @@ def _edge_aware(
 
 
 SELECTIONS: dict[str, Rule] = {
-    PAPER: Rule(_paper, sends_predictions=False),
-    CONFIDENCE: Rule(_confidence),
+    PAPER: Rule(lambda run, contract, *_: Selected(committed(run, contract)), sends_predictions=False),
+    CONFIDENCE: Rule(lambda run, contract, config, _: Selected(confident(run, contract, config.threshold))),
     EDGE_AWARE: Rule(_edge_aware, walks=True),
 }
 """By name. Another rule is one more entry: options, service and laboratory take its name from here."""

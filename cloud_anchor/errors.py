@@ -41,31 +41,25 @@ class MemoryLackError(CloudError):
 
 
 class ServerError(CloudError):
-    """A server that runs the model in this process's place gives no answer.
-
-    outcome: in one word, for metrics.
-    """
+    """A server that runs the model in this process's place gives no answer."""
 
     exit_code = 5
-    outcome = "failed"
 
 
 class ServerTimeoutError(ServerError):
     """A server gives no answer in the time allowed."""
 
-    outcome = "timeout"
-
 
 class ServerBusyError(ServerError):
     """A server has not begun what it was asked: it may be asked again.
 
-    retry_after: seconds after which, where it says so.
+    retry_after: seconds after which, where it says so. away: it was not reached at all.
     """
 
-    def __init__(self, text: str, *, retry_after: float | None = None, outcome: str = "busy") -> None:
+    def __init__(self, text: str, *, retry_after: float | None = None, away: bool = False) -> None:
         super().__init__(text)
         self.retry_after = retry_after
-        self.outcome = outcome
+        self.away = away
 
 
 class NothingToSendError(CloudError):

@@ -50,9 +50,6 @@ EXPECTED = {
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
-Observer = Callable[[str, float], None]
-"""Called after every attempt with its outcome (see `VllmServer`) and its seconds."""
-
 
 class Canvas(NamedTuple):
     """Tokens of an unfinished answer, and the probability of each; shorter than asked for at the context's
@@ -102,7 +99,6 @@ class VllmServer:
     url:         http://host:port or https://..., with the path before /v1 where there is one.
     key:         sent as `Authorization: Bearer`.
     connections: most requests at once; further ones wait for a place.
-    observe:     told of attempts: `ok`, `refused`, `busy`, `timeout`, `failed`, `unreachable`.
 
     Only what was not begun is asked again: a connection that was never made, and statuses 429 and 503. A run
     that may have been charged, one that broke off or took too long, is not.
@@ -113,7 +109,6 @@ class VllmServer:
     url: str
     key: str | None = None
     connections: int = 8
-    observe: Observer = lambda outcome, seconds: None
     sleep: Callable[[float], None] = time.sleep
     _pool: urllib3.PoolManager = field(init=False, repr=False)
 
@@ -175,23 +170,13 @@ class VllmServer:
         """The JSON object of an answer; asked again where nothing was begun and time is left."""
         end = time.monotonic() + timeout
         for attempt in range(ATTEMPTS):
-            began, outcome = time.perf_counter(), "ok"
             try:
                 return self._attempt(method, path, body, end)
             except ServerBusyError as error:
-                outcome = error.outcome
                 wait = BACKOFF_SECONDS * 2**attempt * random.uniform(0.5, 1.0)
                 wait = max(wait, error.retry_after or 0.0)
                 if attempt == ATTEMPTS - 1 or time.monotonic() + wait >= end:
                     raise
-            except ServerError as error:
-                outcome = error.outcome
-                raise
-            except RequestError:
-                outcome = "refused"
-                raise
-            finally:
-                self.observe(outcome, time.perf_counter() - began)
             self.sleep(wait)
         raise AssertionError("unreachable")
 
@@ -216,7 +201,7 @@ class VllmServer:
                 raise
         except (NewConnectionError, ConnectTimeoutError) as error:
             found = f"{self.url}: expected a server, found none there ({_short(error)}). Is it running?"
-            raise ServerBusyError(found, outcome="unreachable") from error
+            raise ServerBusyError(found, away=True) from error
         except (ReadTimeoutError, TimeoutError) as error:
             raise ServerTimeoutError(f"{late}. Ask for fewer steps, or allow more time.") from error
         except (HTTPError, OSError) as error:

@@ -107,7 +107,6 @@ def _run(options: ServeOptions) -> int:
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     import torch
 
-    from cloud_anchor.model.served import ServedModel
     from cloud_anchor.serve.batching.local import LocalBackend
     from cloud_anchor.serve.http.app import create_app
     from cloud_anchor.serve.http.keys import ApiKeys
@@ -122,8 +121,6 @@ def _run(options: ServeOptions) -> int:
         pipeline = options.open_pipeline(answers=limits.batch, progress=Bars("serve", passing=True))
         config, selection = options.config(pipeline.plan()), options.selection()
         metrics = Metrics()
-        if isinstance(pipeline.model, ServedModel):
-            pipeline.model.server.observe = metrics.asked
         backend = LocalBackend(pipeline, config, limits, selection, metrics.step, options.model)
         page = _page(options, backend)
         bundle = pipeline.edge.bundle if pipeline.edge is not None and options.give_bundle else None

@@ -106,7 +106,7 @@ def _refusal(error: ServerError, job: Job) -> ServiceError:
     if isinstance(error, ServerTimeoutError):
         return too_late(job.time_limit)
     if isinstance(error, ServerBusyError):
-        found = "none free" if error.outcome == "busy" else "none that answers"
+        found = "none that answers" if error.away else "none free"
         return overloaded("a place on the server of the model", found, error.retry_after or 2.0)
     remedy = "Try again; if it stays, tell whoever runs the service. Its log has the details."
     return ServiceError(502, "backend_failed", "an answer of the model's server", "none", remedy)

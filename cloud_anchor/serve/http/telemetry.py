@@ -52,13 +52,7 @@ class Metrics:
             "step_duration_seconds", "Time of a step over the batch.", buckets=_SECONDS
         )
         self.batch = measure("step_rows", "Answers advanced by a step.", buckets=_ROWS)
-        self.server_requests = count(
-            "server_requests", "Requests to the model's server, by outcome.", ["outcome"]
-        )
-        self.server_seconds = measure(
-            "server_request_seconds", "Time of a request to the model's server.", buckets=_SECONDS
-        )
-        self._gauges: dict[str, Gauge] = {}
+        self._gauges = {name: self._new(Gauge, name, says) for name, says in GAUGES.items()}
         self._new(Gauge, "build_info", "1, with the version.", ["version"]).labels(__version__).set(1)
         ProcessCollector(registry=self.registry)
 
@@ -70,15 +64,8 @@ class Metrics:
         self.step_seconds.observe(seconds)
         self.batch.observe(rows)
 
-    def asked(self, outcome: str, seconds: float) -> None:
-        """Record a request to the server that runs the model; called from the engine's threads."""
-        self.server_requests.labels(outcome).inc()
-        self.server_seconds.observe(seconds)
-
     def text(self, figures: dict[str, float]) -> bytes:
         """All metrics in Prometheus' text format; figures: current values of gauges, by name (see GAUGES)."""
         for name, value in figures.items():
-            if name not in self._gauges:
-                self._gauges[name] = self._new(Gauge, name, GAUGES[name])
             self._gauges[name].set(value)
         return generate_latest(self.registry)

@@ -179,7 +179,6 @@ def test_prompts_are_asked_for_side_by_side_over_one_pool(folder: Path) -> None:
 )
 def test_failures(fault: str, kind: type[Exception], asked: int) -> None:
     """Each is one error of ours, and only what was not begun is asked again."""
-    seen: list[str] = []
     with FakeVllm(fault=lambda: fault) as fake:
         server = VllmServer(fake.url, observe=lambda outcome, _: seen.append(outcome), sleep=lambda _: None)
         with pytest.raises(kind) as failed:

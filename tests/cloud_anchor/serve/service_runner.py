@@ -20,7 +20,6 @@ from cloud_anchor.serve.batching.local import LocalBackend
 from cloud_anchor.serve.http.app import create_app
 from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.http.server import Server
-from cloud_anchor.serve.http.telemetry import Metrics
 from cloud_anchor.serve.page import Page
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.shipped import PAIRS
@@ -67,11 +66,10 @@ class Reply(NamedTuple):
 class Client:
     """Asks a service at a port of this machine."""
 
-    def __init__(self, port: int, backend: Any = None, metrics: Metrics | None = None) -> None:
+    def __init__(self, port: int, backend: Any = None) -> None:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.backend = backend
-        self.metrics = metrics
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -113,8 +111,7 @@ def served(
     bundle: Bundle | None = None,
 ) -> Iterator[Client]:
     """The backend behind a port of 127.0.0.1, any free one for 0, until the context ends."""
-    metrics = Metrics()
-    app = create_app(backend, keys or ApiKeys(), limits, metrics, page, bundle)
+    app = create_app(backend, keys or ApiKeys(), limits, page=page, bundle=bundle)
     with socket.create_server(("127.0.0.1", port)) as listener:
         server = Server(app, limits)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -125,7 +122,7 @@ def served(
             assert time.monotonic() < end, "the service did not start"
             time.sleep(0.01)
         try:
-            yield Client(listener.getsockname()[1], backend, metrics)
+            yield Client(listener.getsockname()[1], backend)
         finally:
             server.should_exit = True
             thread.join(30)

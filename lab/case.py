@@ -16,7 +16,7 @@ from cloud_anchor.metrics import word_f1
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.selection.scorer import Scorer, Span
+from cloud_anchor.selection.scorer import Scorer
 from edge_runtime.decode.forced import FillOptions, FillStats, fill
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.prompt_form import PromptForm
@@ -184,7 +184,7 @@ class Case:
         """Share of these positions of a text at which the edge model predicts the text's token."""
         if not positions:
             return None
-        reading = self.edge.scorer.score(Span(self.prompt_ids, list(text)))
+        reading = self.edge.scorer.score(self.prompt_ids, list(text))
         return sum(int(reading.greedy[p]) == text[p] for p in positions) / len(positions)
 
 

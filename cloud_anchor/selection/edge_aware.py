@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from cloud_anchor.errors import RequestError, require
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.selection.scorer import Scorer, Span, SpanScores
+from cloud_anchor.selection.scorer import Scorer, SpanScores
 from payload import AnchorSet, Contract
 
 
@@ -92,7 +92,7 @@ def verify_draft(
     """
     walk = _JacobiIteration(run, contract, config or EdgeAwareConfig(), only, length)
     while not walk.settled:
-        walk.update(scorer.score(walk.span()))
+        walk.update(scorer.score(run.prompt_ids, walk.text.tolist(), walk.start))
     return walk.result()
 
 
@@ -113,7 +113,7 @@ class _JacobiIteration:
         only: Collection[int] | None,
         length: int | None,
     ) -> None:
-        self.run, self.contract, self.config = run, contract, config
+        self.contract, self.config = contract, config
         self.draft = np.asarray(run.predicted_answer[:length], np.int64)
         self.text = self.draft.copy()
         size = len(self.text)
@@ -132,9 +132,6 @@ class _JacobiIteration:
         self.margin, self.logprob, self.best = np.zeros((3, size), np.float32)
         self.start = self.passes = self.tokens = 0
         self.settled = not size
-
-    def span(self) -> Span:
-        return Span(self.run.prompt_ids, self.text.tolist(), self.start)
 
     def update(self, scores: SpanScores) -> None:
         """Records a pass from `start` on, and puts in the tokens that follow from its scores."""

@@ -22,15 +22,6 @@ from edge_runtime.predictor import read_logits
 
 
 @dataclass(frozen=True)
-class Span:
-    """Token ids of a text behind a prompt; scored from position `start` (0-based in the text) to its end."""
-
-    prompt: Sequence[int]
-    text: Sequence[int]
-    start: int = 0
-
-
-@dataclass(frozen=True)
 class SpanScores:
     """The edge model's predictions at the n positions of a span, each given all tokens before it.
 
@@ -59,8 +50,11 @@ class Scorer:
         self.context = model.context
         self._eos = sorted(eos_ids)
 
-    def score(self, span: Span) -> SpanScores:
-        """Raises ContextError where the span does not fit, EngineError where the model fails."""
+    def score(self, prompt: Sequence[int], text: Sequence[int], start: int = 0) -> SpanScores:
+        """The scores of a text behind a prompt, token ids, from position `start` of the text to its end.
+
+        Raises ContextError where the span does not fit, EngineError where the model fails.
+        """
         stats = FillStats()
         rows = read_logits(self.model, span.prompt, span.text[:-1], span.start, stats)
         judged = [self._judge(row, id_) for row, id_ in zip(rows, span.text[span.start :], strict=True)]

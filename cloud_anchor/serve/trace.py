@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.selection.scorer import Scorer, Span
+from cloud_anchor.selection.scorer import Scorer
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER
 from cloud_anchor.serve.batching.backend import AnchorRequest
 from cloud_anchor.serve.batching.jobs import CanvasStep, ServedPayload

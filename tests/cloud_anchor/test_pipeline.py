@@ -14,7 +14,6 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-from cloud_anchor.selection.scorer import Span
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.selection.translate import TranslatedRun
 from edge_runtime.errors import ContextError
@@ -45,7 +44,7 @@ def test_a_span_beyond_the_context_is_refused(pipeline: Pipeline) -> None:
     assert pipeline.scorer is not None
     context = pipeline.scorer.context
     with pytest.raises(ContextError, match=str(context)):
-        pipeline.scorer.score(Span([5] * context, [6, 7, 8]))
+        pipeline.scorer.score([5] * context, [6, 7, 8])
 
 
 def test_selections_and_the_dial_between_bytes_and_fidelity(pipeline: Pipeline) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-from cloud_anchor.selection.scorer import Scorer, Span, SpanScores
+from cloud_anchor.selection.scorer import Scorer, SpanScores
 from cloud_anchor.selection.select import Selection, select
 from edge_runtime.decode.endings import Stop, ending
 from lab.case import EdgeAnswer
@@ -49,7 +49,7 @@ CONTRACT = Contract(
 class NoReader:
     together, context = 1, None
 
-    def read(self, spans: Sequence[Span]) -> list[SpanScores]:
+    def score(self, prompt: Sequence[int], text: Sequence[int], start: int = 0) -> SpanScores:
         raise AssertionError("these conditions do not ask the edge model")
 
 

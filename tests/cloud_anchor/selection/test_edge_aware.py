@@ -19,7 +19,7 @@ from cloud_anchor.selection.edge_aware import (
     verify_draft,
     within_bytes,
 )
-from cloud_anchor.selection.scorer import Scorer, Span
+from cloud_anchor.selection.scorer import Scorer
 from edge_runtime.decode.forced import fill
 from edge_runtime.engine.base import Engine, Logits
 from edge_runtime.errors import EngineError
@@ -148,11 +148,11 @@ def test_a_second_pass_reads_only_what_a_change_touches() -> None:
     engine = HashEngine()
     scorer = Scorer(engine, EOS)
     prompt, text = [1, 2, 3], [3, 1, 4, 1, 5, 9, 2, 6]
-    whole = scorer.score(Span(prompt, text))
+    whole = scorer.score(prompt, text)
     changed = [*text[:5], 0, *text[6:]]
-    rest = scorer.score(Span(prompt, changed, 6))
+    rest = scorer.score(prompt, changed, 6)
     assert rest.tokens == 2, "the changed token and the one after it"
-    again = Scorer(HashEngine(), EOS).score(Span(prompt, changed))
+    again = Scorer(HashEngine(), EOS).score(prompt, changed)
     for name in ("greedy", "margin", "logprob", "best"):
         np.testing.assert_array_equal(getattr(rest, name), getattr(again, name)[6:])
         np.testing.assert_array_equal(getattr(whole, name)[:6][:5], getattr(again, name)[:5])
@@ -231,4 +231,4 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
             return np.full(self.vocab, np.nan, np.float32)
 
     with pytest.raises(EngineError):
-        Scorer(Broken(), EOS).score(Span([1], [2, 3]))
+        Scorer(Broken(), EOS).score([1], [2, 3])

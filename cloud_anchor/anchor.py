@@ -46,7 +46,6 @@ class AnchorOptions(PipelineOptions):
     """Run part of a diffusion model's steps; write anchors of its answer as a payload."""
 
     prompt: str | None = option(None, "the question", metavar="TEXT", **_SOURCE)
-    prompt_file: Path | None = option(None, "the same in UTF-8; - for stdin", Path, metavar="FILE", **_SOURCE)
     messages: Path | None = option(
         None, "a conversation: JSON list of role and content; - for stdin", Path, metavar="FILE", **_SOURCE
     )
@@ -110,17 +109,9 @@ def _run(options: AnchorOptions) -> int:
 
 
 def _prompt(options: AnchorOptions) -> Prompt:
-    if options.messages is not None:
-        return as_messages(read_messages(options.messages), options.system)
-    prompt = options.prompt
-    if prompt is None:
-        file = options.prompt_file
-        assert file is not None  # the parser requires one of them
-        try:
-            prompt = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise RequestError(f"{file}: expected a readable UTF-8 text, found: {error}") from error
-    if not prompt.strip():
+    prompt: Prompt | None = read_messages(options.messages) if options.messages else options.prompt
+    assert prompt is not None  # the parser requires one of them
+    if isinstance(prompt, str) and not prompt.strip():
         raise RequestError("prompt: expected a question, found nothing but spaces")
     return prompt if options.system is None else as_messages(prompt, options.system)
 

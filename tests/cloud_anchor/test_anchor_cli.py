@@ -82,14 +82,8 @@ def test_failures_are_one_line_and_a_code(
     assert error.count("\n") == 1
 
 
-def test_prompts_come_from_files_too(
-    dream_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "prompt.txt"
-    file.write_text(PROMPT, "utf-8")
+def test_a_question_of_spaces_is_refused(dream_folder: Path) -> None:
     base = command(dream_folder, "--json", "--fraction", "0.5")
-    assert main(base) == 0
-    expected = json.loads(capsys.readouterr().out)
     at = base.index("--prompt")
     assert main([*base[:at], "--prompt-file", str(file), *base[at + 2 :]]) == 0
     assert json.loads(capsys.readouterr().out) == expected

@@ -198,9 +198,10 @@ class Pipeline:
         needs an edge model and there is none.
         """
         selection = selection or Selection()
-        runs = self._translated(prompts, runs)
         results = []
         for prompt, run in zip(prompts, runs, strict=True):
+            if self.translation is not None and not isinstance(run, TranslatedRun):
+                run = self.translation.translate(run, self.form.ids(prompt))
             selected = select(run, self.form.contract, selection, self.scorer)
             require_anchors(run, selected)
             result = PipelineResult(prompt, run, selected.anchors, selected.walk)
@@ -209,20 +210,11 @@ class Pipeline:
             results.append(result)
         return results
 
-    def _translated(self, prompts: Sequence[Prompt], runs: Sequence[Denoised]) -> Sequence[Denoised]:
-        """The runs in the edge model's vocabulary."""
-        if self.translation is None:
-            return runs
-        return [
-            run if isinstance(run, TranslatedRun) else self.translation.translate(run, self.form.ids(prompt))
-            for prompt, run in zip(prompts, runs, strict=True)
-        ]
-
     def _within_bytes(self, result: PipelineResult, selection: Selection, *form: Any) -> PipelineResult:
         """The result with as many anchors as a payload of this form holds; raises RequestError."""
-        assert self.scorer is not None  # a byte budget implies edge-aware
-        assert result.walk is not None
-        assert selection.max_bytes is not None
+        assert self.scorer
+        assert result.walk
+        assert selection.max_bytes
         run, about = result.run, (self.form.contract, selection.config, selection.max_bytes)
 
         def size(anchors: AnchorSet) -> int:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from cloud_anchor.model.stock import StockModel
-from cloud_anchor.sampling import unmasking
+from cloud_anchor.sampling.commits import above, best
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
@@ -236,9 +236,9 @@ class BlockAnswers(RowAnswers[BlockRow]):
         row, mask_id, wanted = run.row, self.model.mask_id, len(run.wanted)
         allowed = torch.ones(1, wanted, dtype=torch.bool, device=sure.device)
         quota = torch.tensor([self._quota(row)], device=sure.device)
-        chosen = unmasking.best(sure[None, :wanted], allowed, quota)
+        chosen = best(sure[None, :wanted], allowed, quota)
         if not isinstance(self.config.commit, str):
-            chosen = chosen | unmasking.above(sure[None, :wanted], allowed, self.config.commit)
+            chosen = chosen | above(sure[None, :wanted], allowed, self.config.commit)
         tokens, when, sures = list(row.tokens), list(row.when), list(row.sure)
         for index in chosen[0].nonzero()[:, 0].tolist():
             at = run.wanted[index]

@@ -1,1 +1,1 @@
-"""Sampling: the denoising loop and its parts (scores, schedules, unmasking, filters, stop rules)."""
+"""Sampling: the denoising loop and its parts (scores, schedules, commits, filters, stop rules)."""

@@ -1,7 +1,7 @@
 """Scores of proposed tokens, by which positions are ordered for commits.
 
 Responsible for one function per order; higher scores commit first. Not responsible for how many positions
-commit (see `unmasking`). Dream's scores are computed after its filters, in the dtype of the logits, as
+commit (see `commits`). Dream's scores are computed after its filters, in the dtype of the logits, as
 published. `confidence` is computed before them.
 
 Reason for `confidence`: at temperature 0.2 and top-p 0.95 a position whose two likeliest tokens differ by a

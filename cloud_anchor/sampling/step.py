@@ -14,8 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cloud_anchor.sampling import unmasking
-from cloud_anchor.sampling.commits import Proposed, Rule, commit_rule
+from cloud_anchor.sampling.commits import Proposed, Rule, commit_rule, flips
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
 from cloud_anchor.sampling.scores import ORDERS, Proposal, suppress_eos
 from cloud_anchor.sampling.state import ForwardPass, State
@@ -46,7 +45,7 @@ def _propose(state: State, run: ForwardPass, rule: Rule) -> tuple[Tensor, Tensor
     """Proposed tokens int64 [B, C], and the positions that commit, bool [B, C]."""
     model, order = state.model, ORDERS[state.config.order]
     if order.score is None:
-        chosen = unmasking.flips(run.open, run.shares.tolist(), state.generators)
+        chosen = flips(run.open, run.shares.tolist(), state.generators)
         ids, _ = _sample(run.logits[chosen[run.masked]], chosen, state)
         return state.ids.masked_scatter(chosen, ids), chosen
     logits = model.without_unusable(run.logits) if order.holds_ends else run.logits

@@ -189,7 +189,7 @@ def test_no_modules_import_one_another() -> None:
         ("convert.source.checkpoint", "cloud_anchor.model.checkpoint"),
         ("convert.source.checkpoint", "convert.graph.decoder"),
         ("convert.graph.moments", "convert.check.reference"),
-        ("cloud_anchor.sampling.sampler", "cloud_anchor.selection.committed"),
+        ("cloud_anchor.sampling.sampler", "cloud_anchor.selection.select"),
         ("cloud_anchor.pipeline", "cloud_anchor.anchor"),
         ("cloud_anchor.pipeline", "cloud_anchor.options"),
         ("cloud_anchor.pipeline", "lab.drafting.losses"),

@@ -25,9 +25,8 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import OPEN
 from cloud_anchor.sampling.sampler import denoise
-from cloud_anchor.selection.committed import committed
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-from cloud_anchor.selection.select import Selection
+from cloud_anchor.selection.select import Selection, committed
 from cloud_anchor.selection.translate import TranslatedRun
 from edge_runtime.decode.forced import FillOptions
 from edge_runtime.runtime import EdgeRuntime

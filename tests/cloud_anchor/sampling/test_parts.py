@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.sampling import filters, schedules, scores, stops, unmasking
+from cloud_anchor.sampling import commits, filters, schedules, scores, stops
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.selection.committed import committed, confident
+from cloud_anchor.selection.select import committed, confident
 from lab.runs import canvas_at
 from payload import Contract, Extras
 from tests.cloud_anchor.cloud_reference import keep_best, keep_nucleus
@@ -145,8 +145,8 @@ def test_schedules_end_with_nothing_masked(schedule: schedules.Schedule, total: 
         end, share = schedule.at(step, total, canvas)
         assert 0 <= share <= 1
         open_ = masked & (torch.arange(canvas) < end)
-        count = unmasking.quotas(open_, share[None], up=schedule.round_up)
-        masked &= ~unmasking.best(torch.zeros(1, canvas), open_, count)
+        count = commits.quotas(open_, share[None], up=schedule.round_up)
+        masked &= ~commits.best(torch.zeros(1, canvas), open_, count)
     assert not masked.any()
 
 
@@ -154,7 +154,7 @@ def test_whole_products_are_not_rounded_up() -> None:
     for steps in range(1, 300):
         left = 256
         for share in schedules.linear(steps):
-            count = int(unmasking.quotas(torch.ones(1, left, dtype=torch.bool), share[None], up=True))
+            count = int(commits.quotas(torch.ones(1, left, dtype=torch.bool), share[None], up=True))
             left -= count
             assert count in (256 // steps, 256 // steps + 1)
         assert left == 0
@@ -169,14 +169,14 @@ def test_best_takes_the_highest_and_the_lower_position_of_ties(data: st.DataObje
     allowed = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
     quota = data.draw(st.integers(0, size))
     expected = sorted(sorted((i for i in range(size) if allowed[i]), key=lambda i: (-score[i], i))[:quota])
-    found = unmasking.best(torch.tensor([score]), torch.tensor([allowed]), torch.tensor([quota]))
+    found = commits.best(torch.tensor([score]), torch.tensor([allowed]), torch.tensor([quota]))
     assert found[0].nonzero().squeeze(1).tolist() == expected
 
 
 def test_above_a_threshold_commits_all_at_once_and_at_least_one() -> None:
     scores = torch.tensor([[0.95, 0.2, 0.99, 0.91], [0.3, 0.5, 0.1, 0.2]])
     allowed = torch.tensor([[True, True, True, False], [True, True, True, True]])
-    assert unmasking.above(scores, allowed, 0.9).tolist() == [
+    assert commits.above(scores, allowed, 0.9).tolist() == [
         [True, False, True, False],
         [False, True, False, False],
     ]
@@ -186,7 +186,7 @@ def test_flips_follow_their_share() -> None:
     masked = torch.ones(2, 4000, dtype=torch.bool)
     masked[:, ::2] = False
     generators = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
-    flipped = unmasking.flips(masked, [0.25, 1.0], generators)
+    flipped = commits.flips(masked, [0.25, 1.0], generators)
     assert not flipped[:, ::2].any()
     assert flipped[0].sum() == pytest.approx(500, abs=60)
     assert flipped[1].sum() == 2000

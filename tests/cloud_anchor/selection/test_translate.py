@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.selection.committed import committed, confident
+from cloud_anchor.selection.select import committed, confident
 from cloud_anchor.selection.translate import OPEN, Translation, overlaps
 from edge_runtime.errors import BundleSchemaError
 from edge_runtime.text.chat import ChatTemplate

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.selection.committed import committed
+from cloud_anchor.selection.select import committed
 from cloud_anchor.selection.translate import Translation
 from lab.published.published_runs import read_traces, recorded_run
 from tests.cloud_anchor.selection.test_translate import TRACES, form_of, published, qwen, text_of

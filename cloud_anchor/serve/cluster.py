@@ -6,10 +6,10 @@ Responsible for names, defaults and ranges. Not responsible for Ray.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
 
-from cloud_anchor.errors import RequestError
+from pydantic import BaseModel, Field, ValidationError
+
+from cloud_anchor.errors import RequestError, require
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.shipped import DEFAULT_MODEL
 
@@ -19,9 +19,8 @@ OPEN = "none"
 """In place of keys: everyone is admitted. The word has to be said, since a variable is easily left empty."""
 
 
-@dataclass(frozen=True)
-class ClusterSettings:
-    """Models, limits and resources of a deployment. Raises RequestError for values out of range.
+class ClusterSettings(BaseModel, frozen=True):
+    """Models, limits and resources of a deployment.
 
     model, edge, backend, backend_key, device, dtype: as `Pipeline.open` takes them. With a
                  backend the engines have the edge model alone, and need no GPU.
@@ -43,7 +42,7 @@ class ClusterSettings:
     queue: int = 64
     deadline: float = 30.0
     keys: str = ""
-    min_engines: int = 1
+    min_engines: int = Field(1, ge=1)
     max_engines: int = 1
     gpus: float = 0.0
     cpus: float = 1.0
@@ -52,38 +51,28 @@ class ClusterSettings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> ClusterSettings:
         """The settings in CLOUD_ANCHOR_*; raises RequestError for a value of another type or out of range."""
-        given: dict[str, Any] = {}
-        for each in fields(cls):
-            text = environment.get(PREFIX + each.name.upper())
-            if text is None:
-                continue
-            kind = {"int": int, "float": float}.get(str(each.type), str)
-            try:
-                given[each.name] = kind(text)
-            except ValueError:
-                raise RequestError(
-                    f"{PREFIX}{each.name.upper()}: expected a value such as {each.default!r}, found {text!r}"
-                ) from None
-        return cls(**given)
-
-    def __post_init__(self) -> None:
-        if not 0 < self.min_engines <= self.max_engines:
-            raise RequestError(
-                f"engines: expected 1 <= {PREFIX}MIN_ENGINES <= {PREFIX}MAX_ENGINES, "
-                f"found {self.min_engines} and {self.max_engines}"
+        names = {name: PREFIX + name.upper() for name in cls.model_fields}
+        try:
+            found = cls.model_validate(
+                {name: environment[variable] for name, variable in names.items() if variable in environment}
             )
-        if not self.keys.strip(" ,"):
+        except ValidationError as error:
+            first = error.errors()[0]
+            variable, says = PREFIX + str(first["loc"][0]).upper(), first["msg"]
             raise RequestError(
-                f"{PREFIX}KEYS: expected keys separated by commas, found none. Make one: "
-                f"openssl rand -hex 24; to admit everyone, say so: {PREFIX}KEYS={OPEN}"
-            )
+                f"{variable}: expected another value, found {first['input']!r}: {says}"
+            ) from None
+        most = f"at least {PREFIX}MIN_ENGINES, {found.min_engines}"
+        require(f"{PREFIX}MAX_ENGINES", found.min_engines <= found.max_engines, most, found.max_engines)
+        make = f"keys separated by commas (openssl rand -hex 24), or {OPEN} to admit everyone"
+        require(f"{PREFIX}KEYS", bool(found.keys.strip(" ,")), make, found.keys)
+        return found
 
     @property
     def api_keys(self) -> tuple[str, ...]:
         """The keys; empty where everyone is admitted."""
-        if self.keys.strip() == OPEN:
-            return ()
-        return tuple(key.strip() for key in self.keys.split(",") if key.strip())
+        keys = tuple(key.strip() for key in self.keys.split(",") if key.strip())
+        return () if keys == (OPEN,) else keys
 
     @property
     def limits(self) -> Limits:

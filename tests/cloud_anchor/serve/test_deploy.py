@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from cloud_anchor.serve.__main__ import parser
 from cloud_anchor.serve.cluster import PREFIX, ClusterSettings
 
 DEPLOY = Path(__file__).resolve().parents[3] / "cloud_anchor" / "serve" / "deploy"
-NAMES = {PREFIX + field.name.upper() for field in fields(ClusterSettings)}
+NAMES = {PREFIX + name.upper() for name in ClusterSettings.model_fields}
 
 
 def documents(name: str) -> list[Any]:

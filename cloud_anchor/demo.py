@@ -59,24 +59,24 @@ def generate(edge: EdgeRuntime, request: FillRequest) -> Generated:
     return Generated(tokens, answer.stats.passes, text, answer.doubt)
 
 
-def run(
-    pipeline: Pipeline, edge: EdgeRuntime, prompt: str, fraction: float, select: str, output: Path
-) -> None:
+def run(pipeline: Pipeline, edge: EdgeRuntime, prompt: str, fraction: float, output: Path) -> None:
     """Runs both selections and the two ends between which they lie, and shows them.
 
-    output: where the payload of the selection `select` is left.
+    output: where the edge-aware payload is left.
     """
     full_run = pipeline.plan([prompt])
     config = replace(full_run, steps=steps_for(fraction, full_run.total_steps))
-    both = (EDGE_AWARE, PAPER)
-    filled = {name: send(pipeline, edge, prompt, config, Selection(name), output) for name in both}
-    write_whole(output, filled[select].data)
+    # The last one's payload stays in the file.
+    paper, aware = (
+        send(pipeline, edge, prompt, config, Selection(name), output) for name in (PAPER, EDGE_AWARE)
+    )
     started = time.perf_counter()
     (full,) = pipeline.make([prompt], full_run, Selection(PAPER))
     seconds = time.perf_counter() - started
     nothing = AnchorSet.empty(full_run.canvas, pipeline.form.contract)
     alone = generate(edge, FillRequest(edge.prompt_ids(prompt), nothing))
-    show(prompt, edge, filled, select, alone, (full, seconds), config, output)
+    filled = {EDGE_AWARE: aware, PAPER: paper}
+    show(prompt, edge, filled, alone, (full, seconds), config, output)
 
 
 def example(model: str, seed: int) -> str:
@@ -96,7 +96,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--prompt", help="the question (default: a held-out one)")
     parser.add_argument("--seed", type=int, default=0, help="which held-out question")
     parser.add_argument("--fraction", type=float, default=0.1, help="share of the steps (default 0.1)")
-    parser.add_argument("--select", choices=(EDGE_AWARE, PAPER), default=EDGE_AWARE, help="the payload kept")
     parser.add_argument("-o", "--output", type=Path, default=Path("payload.bin"))
     parser.add_argument(
         "--model",
@@ -111,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
         place = bundle_of(args.model, args.edge)
         edge = EdgeRuntime.open(place)
         pipeline = Pipeline.open(args.model, edge=place, device="cpu")
-        run(pipeline, edge, prompt, args.fraction, args.select, args.output)
+        run(pipeline, edge, prompt, args.fraction, args.output)
 
     return run_command("demo", command, extra="cloud")
 

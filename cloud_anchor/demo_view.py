@@ -20,6 +20,7 @@ from rich.text import Text
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.pipeline import PipelineResult
 from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.selection.select import EDGE_AWARE
 from edge_runtime.console import doubt_line
 from edge_runtime.decode.forced import Source, Token
 from edge_runtime.runtime import EdgeRuntime
@@ -52,7 +53,6 @@ def show(
     prompt: str,
     edge: EdgeRuntime,
     filled: Mapping[str, Filled],
-    select: str,
     alone: Generated,
     full: tuple[PipelineResult, float],
     config: DenoiseConfig,
@@ -60,11 +60,11 @@ def show(
 ) -> None:
     """Prints one prompt's run.
 
-    filled: by selection; `select` is the one whose payload is in `path`. alone: the edge model without
+    filled: by selection; the edge-aware payload is in `path`. alone: the edge model without
     anchors. full: the full diffusion run and its seconds. config: that of the early runs.
     """
     console = Console()
-    chosen = filled[select]
+    chosen = filled[EDGE_AWARE]
     full_result, full_seconds = full
     answer = full_result.run.answer
     reference = edge.bundle.tokenizer.decode(answer)
@@ -72,7 +72,7 @@ def show(
 
     panels = {
         "prompt": Text(prompt),
-        f"anchors after {ran} of {total} steps, {select}; [{EDGE}]{GAP}[/] is left to the device": (
+        f"anchors after {ran} of {total} steps, {EDGE_AWARE}; [{EDGE}]{GAP}[/] is left to the device": (
             anchors_text(edge, chosen.result.anchors)
         ),
         f"filled on the device: [bold {CLOUD}]cloud[/] and [{EDGE}]edge[/] tokens": tokens_text(

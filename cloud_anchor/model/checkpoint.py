@@ -168,11 +168,9 @@ def _commit(stated: Settings, folder: Path) -> float | None:
     Raises CheckpointError for what is no probability.
     """
     found = stated.get("commit")
-    if found is None:
-        return None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found <= 1:
+    if found is not None and not (type(found) in (int, float) and 0 < found <= 1):
         raise CheckpointError(f"{folder}: expected commit to be above 0, at most 1, found {found!r}")
-    return float(found)
+    return None if found is None else float(found)
 
 
 def build_net(shape: Shape, place: torch.device, kind: torch.dtype, modules: str = "Qwen2") -> Any:

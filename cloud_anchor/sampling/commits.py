@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -40,23 +39,6 @@ class Proposed:
         return self.run.spread(score(self.proposal), nothing).masked_fill(~self.allowed, -torch.inf)
 
 
-class Rule(Protocol):
-    """What a step commits."""
-
-    def open(self, steps: Sequence[int], masked: Tensor) -> tuple[Tensor, Tensor]:
-        """The masked positions that may commit in the next step of each row, bool [B, C], and the share of
-        them that the schedule commits, float32 [B]. steps: run so far. masked: bool [B, C].
-        """
-
-    def choose(self, proposed: Proposed, state: State) -> Tensor:
-        """The positions that commit, bool [B, C]."""
-
-
-def commit_rule(config: DenoiseConfig, schedule: Schedule) -> Rule:
-    """The rule of a run; "auto" is the quota."""
-    return Quota(config, schedule) if isinstance(config.commit, str) else Probability(config, schedule)
-
-
 @dataclass(frozen=True)
 class Quota:
     """As many of the best-scored positions as the schedule says, or a draw of as many."""
@@ -65,11 +47,15 @@ class Quota:
     schedule: Schedule
 
     def open(self, steps: Sequence[int], masked: Tensor) -> tuple[Tensor, Tensor]:
+        """The masked positions that may commit in the next step of each row, bool [B, C], and the share of
+        them that the schedule commits, float32 [B]. steps: run so far. masked: bool [B, C].
+        """
         total, canvas = self.config.total_steps, self.config.canvas
         ends, shares = zip(*(self.schedule.at(step, total, canvas) for step in steps), strict=True)
         return _before(masked, torch.tensor(ends, device=masked.device)), torch.stack(shares)
 
     def choose(self, proposed: Proposed, state: State) -> Tensor:
+        """The positions that commit, bool [B, C]."""
         run, temperature = proposed.run, self.config.order_temperature
         count = quotas(run.open, run.shares, up=self.schedule.round_up)
         scores = proposed.scores(proposed.score)
@@ -97,6 +83,14 @@ class Probability:
         assert not isinstance(self.config.commit, str)
         sure = proposed.scores(confidence).exp()
         return above(sure, proposed.allowed, self.config.commit) | proposed.run.last[:, None]
+
+
+Rule = Quota | Probability
+
+
+def commit_rule(config: DenoiseConfig, schedule: Schedule) -> Rule:
+    """The rule of a run; "auto" is the quota."""
+    return Quota(config, schedule) if isinstance(config.commit, str) else Probability(config, schedule)
 
 
 def _before(masked: Tensor, ends: Tensor) -> Tensor:

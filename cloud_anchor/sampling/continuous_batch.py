@@ -6,7 +6,6 @@ Responsible for rows, their names and when each is done. Not responsible for wha
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from cloud_anchor.sampling.config import DenoiseConfig
@@ -24,14 +23,6 @@ class Snapshot(NamedTuple, Generic[Name]):
     done: bool
 
 
-@dataclass
-class _Row(Generic[Name]):
-    """A row of the batch: its name, and the steps after which a snapshot is due, ascending."""
-
-    name: Name
-    marks: tuple[int, ...]
-
-
 class ContinuousBatch(Generic[Name]):
     """Answers denoised together, of which any may join or leave between two steps.
 
@@ -41,7 +32,8 @@ class ContinuousBatch(Generic[Name]):
     def __init__(self, model: DiffusionModel, config: DenoiseConfig) -> None:
         self.model = model
         self.config = config
-        self._rows: list[_Row[Name]] = []
+        # By name, in the order of the answers' rows: the steps after which a snapshot is due, ascending.
+        self._rows: dict[Name, tuple[int, ...]] = {}
         self._answers: Answers | None = None
 
     def __len__(self) -> int:
@@ -49,7 +41,7 @@ class ContinuousBatch(Generic[Name]):
 
     @property
     def names(self) -> list[Name]:
-        return [row.name for row in self._rows]
+        return list(self._rows)
 
     def join(self, name: Name, prompt: Sequence[int], marks: Sequence[int] = ()) -> None:
         """Adds an answer to the next step.
@@ -59,19 +51,19 @@ class ContinuousBatch(Generic[Name]):
         """
         started = self.model.start([prompt], self.config)
         self._answers = started if self._answers is None else self._answers.join(started)
-        self._rows.append(_Row(name, tuple(marks) or (self.config.run_steps,)))
+        self._rows[name] = tuple(marks) or (self.config.run_steps,)
 
     def leave(self, names: Iterable[Name]) -> None:
         """Removes answers before they are done."""
         gone = set(names)
-        self._keep([index for index, row in enumerate(self._rows) if row.name not in gone])
+        self._keep([index for index, name in enumerate(self._rows) if name not in gone])
 
     def split(self) -> ContinuousBatch[Name]:
         """Moves the later half of the answers to another batch, for when all together exceed the memory."""
         other: ContinuousBatch[Name] = ContinuousBatch(self.model, self.config)
         half = (len(self._rows) + 1) // 2
         if self._answers is not None and half < len(self._rows):
-            other._rows = self._rows[half:]
+            other._rows = dict(list(self._rows.items())[half:])
             other._answers = self._answers.select_rows(range(half, len(self._rows)))
             self._keep(list(range(half)))
         return other
@@ -85,14 +77,15 @@ class ContinuousBatch(Generic[Name]):
         if running is None:
             return []
         running.advance()
-        done = running.done([row.marks[-1] for row in self._rows])
-        reached = (index for index, row in enumerate(self._rows) if running.steps[index] in row.marks)
+        names, marks = self.names, list(self._rows.values())
+        done = running.done([each[-1] for each in marks])
+        reached = (index for index, steps in enumerate(running.steps) if steps in marks[index])
         marked = dict.fromkeys(reached, "steps") | dict(done)
         if not marked:
             return []
         answers = running.results(marked)
         snapshots = [
-            Snapshot(self._rows[index].name, answer, index in done)
+            Snapshot(names[index], answer, index in done)
             for index, answer in zip(marked, answers, strict=True)
         ]
         if done:
@@ -102,4 +95,5 @@ class ContinuousBatch(Generic[Name]):
     def _keep(self, rows: Sequence[int]) -> None:
         if self._answers is not None and len(rows) < len(self._rows):
             self._answers = self._answers.select_rows(rows) if rows else None
-            self._rows = [self._rows[index] for index in rows]
+            names = self.names
+            self._rows = {names[index]: self._rows[names[index]] for index in rows}

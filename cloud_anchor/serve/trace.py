@@ -26,7 +26,7 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.scorer import Scorer
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER
 from cloud_anchor.serve.batching.backend import AnchorRequest
-from cloud_anchor.serve.batching.jobs import CanvasStep, ServedPayload
+from cloud_anchor.serve.batching.jobs import CanvasStep
 from cloud_anchor.serve.batching.local import LocalBackend
 from cloud_anchor.serve.errors import ServiceError, internal, overloaded, refused, too_late
 from edge_runtime.decode.forced import Source
@@ -138,7 +138,9 @@ class Tracer:
                         yield self._step(event.run)
                     else:
                         data = event.data
-                        yield _payload_event(event)
+                        names = ("anchors", "length", "step", "total_steps")
+                        known = {each: getattr(event, each) for each in names}
+                        yield TraceEvent("payload", {"hex": data.hex(), "bytes": len(data), **known})
         if not device:
             return
         async with self._device, aclosing(aiter_tokens(self._device_events(prompt, data))) as written:
@@ -171,7 +173,9 @@ class Tracer:
             request = FillRequest(edge.prompt_ids(prompt), nothing)
         else:
             request = edge.read(data, prompt)
-            yield self._sent(request)
+            places = request.anchors.by_position.items()
+            sent = [[position, _text(edge.bundle.tokenizer, id_)] for position, id_ in places]
+            yield TraceEvent("sent", {"sent": sent, "doubt": request.doubt})
         answer = edge.fill(request)
         stream = edge.text_stream()
         ids = []
@@ -186,11 +190,6 @@ class Tracer:
         if len(request.anchors):
             yield self._reasons(request, ids)
         yield TraceEvent("end", {"tokens": len(ids), "passes": answer.stats.passes})
-
-    def _sent(self, request: FillRequest) -> TraceEvent:
-        tokenizer = self.edge.bundle.tokenizer
-        sent = [[position, _text(tokenizer, id_)] for position, id_ in request.anchors.by_position.items()]
-        return TraceEvent("sent", {"sent": sent, "doubt": request.doubt})
 
     def _reasons(self, request: FillRequest, ids: Sequence[int]) -> TraceEvent:
         """What the edge model would have written where each anchor stands, given all before it.
@@ -207,11 +206,6 @@ class Tracer:
             if at < len(ids)
         ]
         return TraceEvent("reasons", {"reasons": reasons})
-
-
-def _payload_event(served: ServedPayload) -> TraceEvent:
-    known = {name: getattr(served, name) for name in ("anchors", "length", "step", "total_steps")}
-    return TraceEvent("payload", {"hex": served.data.hex(), "bytes": len(served.data), **known})
 
 
 def _text(tokenizer: Tokenizer, id_: int) -> str:

@@ -57,7 +57,6 @@ class ServiceInfo:
     canvas, total_steps: of a full run. steps: of a request that does not set any.
     prompt_tokens: largest prompt, the template's tokens included.
     selections, codecs: values of `select` and `codec`; the first is the default.
-    budget: True where `max_bytes` is supported.
     """
 
     model: str
@@ -69,7 +68,6 @@ class ServiceInfo:
     prompt_tokens: int
     selections: tuple[str, ...]
     codecs: tuple[str, ...]
-    budget: bool
     limits: Limits = field(default_factory=Limits)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from itertools import cycle, islice
 from math import ceil
+from typing import cast
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.served import ServedModel
@@ -75,7 +76,6 @@ class LocalBackend:
             prompt_tokens=self._context - self._min_canvas,
             selections=(default, *(how for how in usable if how != default)),
             codecs=CODECS if self.pipeline.edge is not None else CODECS[:1],
-            budget=self.pipeline.scorer is not None,
             limits=self.limits,
         )
 
@@ -121,21 +121,13 @@ class LocalBackend:
         prompts = islice(cycle(WARM_UP_PROMPTS), answers or self.limits.batch)
         await asyncio.gather(*map(answer, prompts))
 
-    async def payloads(self, request: AnchorRequest) -> AsyncGenerator[ServedPayload]:
-        async with aclosing(self._events(request)) as events:
-            async for event in events:
-                if isinstance(event, ServedPayload):
-                    yield event
+    def payloads(self, request: AnchorRequest) -> AsyncGenerator[ServedPayload]:
+        return cast("AsyncGenerator[ServedPayload]", self.watch(request, steps=False))
 
-    async def watch(self, request: AnchorRequest) -> AsyncGenerator[CanvasStep | ServedPayload]:
-        """The run after every step, then the payload of the request's last step; otherwise as `payloads`."""
-        async with aclosing(self._events(request, watched=True)) as events:
-            async for event in events:
-                yield event
-
-    async def _events(
-        self, request: AnchorRequest, *, watched: bool = False
+    async def watch(
+        self, request: AnchorRequest, *, steps: bool = True
     ) -> AsyncGenerator[CanvasStep | ServedPayload]:
+        """The run after every step, then the payload of the request's last step; otherwise as `payloads`."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[JobEvent] = asyncio.Queue()
 
@@ -146,7 +138,7 @@ class LocalBackend:
         self._check(request)
         ids = await asyncio.to_thread(self._ids, self.pipeline.model_form, request)
         job = self._job(request, ids, deliver)
-        if watched:
+        if steps:
             job.watched, job.payload_steps = True, tuple(range(1, job.payload_steps[-1] + 1))
         if self.pipeline.translation:
             job.edge_prompt_ids = tuple(await asyncio.to_thread(self._ids, self.pipeline.form, request))

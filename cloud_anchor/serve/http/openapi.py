@@ -6,6 +6,7 @@ responsible for the schemas' fields.
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
@@ -18,21 +19,13 @@ from cloud_anchor.serve.http.schema import AnchorsAnswer, ErrorAnswer, describe
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a path for these error statuses."""
-    texts = {
-        400: "Not JSON.",
-        401: "No key, or an unknown one.",
-        404: "Another file than those served.",
-        408: "The body came too slowly.",
-        409: "Another contract than the service's.",
-        413: "A body or a prompt that is too long.",
-        415: "Another content type than application/json.",
-        422: "A field that is missing, unknown or out of range.",
-        500: "A fault of the service.",
-        502: "The server of the model failed.",
-        503: "Overloaded, stopping or not ready: Retry-After says when to come back.",
-        504: "The deadline has passed.",
+    return {
+        status: {
+            "model": ErrorAnswer,
+            "description": HTTPStatus(status).description or HTTPStatus(status).phrase,
+        }
+        for status in statuses
     }
-    return {status: {"model": ErrorAnswer, "description": texts[status]} for status in statuses}
 
 
 PAYLOAD_ERRORS = (400, 401, 408, 409, 413, 415, 422, 500, 502, 503, 504)

@@ -251,7 +251,7 @@ def describe(schema: dict[str, Any], info: ServiceInfo) -> dict[str, Any]:
         fields["deadline"]["maximum"] = info.limits.deadline
         fields["messages"]["maxItems"] = info.limits.messages
         fields["steps"]["maximum"] = info.total_steps
-        if info.budget:
+        if walking:
             body["not"] = {"anyOf": [body["not"], without_walk]}
         else:
             del fields["max_bytes"]

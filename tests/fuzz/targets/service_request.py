@@ -54,7 +54,7 @@ class Echo:
     def __init__(self, limits: Limits) -> None:
         toy = contract()
         counts = (64, 16, 4, 100)
-        names = (tuple(SELECTIONS), CODECS, True, limits)
+        names = (tuple(SELECTIONS), CODECS, limits)
         self.info = ServiceInfo("model", toy.identity, toy.to_json(), *counts, *names)  # type: ignore[arg-type]
 
     async def open(self) -> None:

@@ -1,7 +1,4 @@
-"""`python -m cloud_anchor.anchor`: from a prompt to a payload.
-
-Responsible for the command line. Not responsible for making payloads (see `pipeline`).
-"""
+"""`python -m cloud_anchor.anchor`: from a prompt to a payload, made by `pipeline`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Terminal output of the demo: panels, a table and a summary.
-
-Responsible for the display. Not responsible for what is run (see `demo`).
-"""
+"""Terminal output of `demo`: panels, a table and a summary."""
 
 from __future__ import annotations
 

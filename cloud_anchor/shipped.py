@@ -1,8 +1,4 @@
-"""The pairs of models that ship with this package, by name.
-
-Responsible for names and folders. Not responsible for loading them (see `model.checkpoint`) or for making
-them.
-"""
+"""The pairs of models that ship with this package: names and folders."""
 
 from __future__ import annotations
 

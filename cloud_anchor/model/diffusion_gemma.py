@@ -61,12 +61,8 @@ class Published:
 
     def cooled(self, logits: Tensor, step: int, steps: int) -> Tensor:
         """Logits divided by the temperature of a step, counted from 0, of so many."""
-        from transformers.models.diffusion_gemma import generation_diffusion_gemma as generation
-
-        schedule = generation.LinearTemperatureScheduleLogitsProcessor(self.t_min, self.t_max, steps)
-        left = torch.tensor(steps - step, dtype=torch.int32, device=logits.device)
-        cooled: Tensor = schedule(None, logits, cur_step=left)
-        return cooled
+        left = torch.tensor(steps - step, dtype=torch.int32, device=logits.device) / steps
+        return logits / (self.t_min + (self.t_max - self.t_min) * left)
 
 
 def gemma_sizes(settings: Settings, where: str) -> Sizes:

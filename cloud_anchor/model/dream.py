@@ -1,8 +1,4 @@
-"""A masked diffusion language model on stock Qwen2 modules: never any code from a model's repository.
-
-Responsible for bidirectional attention and for the row that predicts each position. Not responsible for
-weights (see `checkpoint`), the choice of tokens (see `sampling`) or text (see `prompt_form`).
-"""
+"""A masked diffusion model on stock Qwen2 modules: bidirectional attention, and each position's row."""
 
 from __future__ import annotations
 

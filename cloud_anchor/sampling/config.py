@@ -1,8 +1,4 @@
-"""Options of a denoising run, checked in one place.
-
-Responsible for names, ranges and what `commit` "auto" becomes. Not responsible for what the options do (see
-`scores`, `commits`, `filters`, `stops`).
-"""
+"""Options of a denoising run: names, ranges, and what `commit` "auto" becomes."""
 
 from __future__ import annotations
 

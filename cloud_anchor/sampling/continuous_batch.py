@@ -1,7 +1,4 @@
-"""Continuous batching: answers denoised together, each joining and leaving between two steps.
-
-Responsible for rows, their names and when each is done. Not responsible for what a step does (see `model`).
-"""
+"""Continuous batching: answers denoised together, each joining and leaving between two of a model's steps."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The result of a denoising run: canvas, commit steps, and the predictions at open positions.
-
-Responsible for lengths, coverage and history of one answer, as plain Python values, and for AnchorSets of its
-tokens. Not responsible for models or tensors, nor for which tokens are sent (see `selection`).
-"""
+"""The result of a denoising run as plain values: canvas, commit steps, and predictions at open positions."""
 
 from __future__ import annotations
 

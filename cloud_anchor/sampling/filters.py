@@ -1,8 +1,4 @@
-"""Token filters: temperature, nucleus (top-p), top-k, and the draw of a token.
-
-Responsible for Dream's filters exactly as published, in the dtype of the logits. Not responsible for
-positions or steps.
-"""
+"""Token filters exactly as Dream's, in the dtype of the logits, and the draw of a token."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Answers with an object of their own per row: for models with a sampler or a server of their own.
-
-Responsible for rows that join, leave and are done. Not responsible for what a row is or how it advances.
-"""
+"""Answers with an object of their own per row: for models with a sampler or a server of their own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The sampler: denoises prompts, from canvases of mask tokens to answers, complete or stopped early.
-
-Responsible for running whole denoising runs, batched. Not responsible for a single step (see
-`step`) or for what is sent of an unfinished answer (see `selection`).
-"""
+"""The sampler: whole runs, batched, from canvases of mask tokens to answers (one step: see `step`)."""
 
 from __future__ import annotations
 

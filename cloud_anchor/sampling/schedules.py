@@ -1,7 +1,4 @@
-"""Schedules: how a published sampler spreads its commits over the steps and over the canvas.
-
-Responsible for open positions and shares by step. Not responsible for which positions commit (see `commits`).
-"""
+"""Schedules: how a published sampler spreads its commits over steps and canvas (which: see `commits`)."""
 
 from __future__ import annotations
 

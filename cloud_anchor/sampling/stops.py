@@ -1,8 +1,4 @@
-"""Stop rules, and the most likely length of an unfinished answer.
-
-Responsible for rules over the commits and predictions of a batch, one answer per row. Not responsible for
-what is read from a stopped run (see `denoised`).
-"""
+"""Stop rules and the most likely length of an answer, from commits and predictions, one answer per row."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`python -m cloud_anchor.serve`: the service on one machine.
-
-Responsible for the command line. Not responsible for the service (see `http.app` and `batching.engine`).
-"""
+"""`python -m cloud_anchor.serve`: the service of `http.app` and `batching` on one machine."""
 
 from __future__ import annotations
 

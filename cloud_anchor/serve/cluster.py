@@ -1,7 +1,4 @@
-"""Settings of a Ray Serve deployment, read from environment variables.
-
-Responsible for names, defaults and ranges. Not responsible for Ray.
-"""
+"""Settings of a Ray Serve deployment (see `ray_app`), read from environment variables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Limits of a service, with defaults.
-
-Responsible for values and their ranges. Not responsible for enforcing them.
-"""
+"""Limits of a service, with defaults and ranges."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The payloads of a run: translation, selection and codec of what a job has asked for.
-
-Responsible for the bytes of one payload or of a chain, and for what the next one adds to. Not responsible for
-threads, nor for when a payload is due (see `engine`).
-"""
+"""The payloads of a run, one or a chain: translation, selection and codec of what a job has asked for."""
 
 from __future__ import annotations
 

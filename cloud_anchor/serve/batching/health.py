@@ -1,7 +1,4 @@
-"""Whether a model works: failures one after the other, and for how long.
-
-Responsible for counting them. Not responsible for what a failure is (see `engine`).
-"""
+"""Whether a model works: failures one after the other, and for how long (what they are: see `engine`)."""
 
 from __future__ import annotations
 

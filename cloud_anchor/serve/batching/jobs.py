@@ -1,7 +1,4 @@
-"""Jobs of the batch engine, their results, and the engine's load.
-
-Responsible for plain values. Not responsible for threads, nor for estimates (see `forecast`).
-"""
+"""Jobs of the batch engine, their results, and the engine's load, as plain values."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Backend with a batch engine in this process.
-
-Responsible for turning a request into a job: prompt ids, canvas, steps, selection, and the errors of each.
-Not responsible for HTTP.
-"""
+"""Backend with a batch engine in this process: from a request to a job, and the errors of each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What one client may take of a service that others use at the same time.
-
-Responsible for the bound and for when it holds. Not responsible for who a client is.
-"""
+"""What one client (a key or an address) may take of a service that others use at the same time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Who sent a request and what it cost: its record and its line in the log.
-
-Responsible for counting and for the log's line, which never has text of a client. Not responsible for keys.
-"""
+"""Who sent a request and what it cost: its record, and its line in the log without text of a client."""
 
 from __future__ import annotations
 

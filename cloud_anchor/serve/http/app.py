@@ -1,8 +1,4 @@
-"""The HTTP application: its parts put together.
-
-Responsible for what belongs to the application as a whole. Not responsible for its paths (see
-`payload_routes`, `state_routes`, `serve.page`), models, threads or sockets.
-"""
+"""The HTTP application: its paths, errors and description put together."""
 
 from __future__ import annotations
 

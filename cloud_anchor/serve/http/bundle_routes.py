@@ -1,8 +1,4 @@
-"""The paths that give a device its bundle: the one that the service was started with, and no other file.
-
-Responsible for the list of its files and for each of them, whole or from a byte on. Not responsible for what
-devices do with it (see `edge_runtime.bundle.install`).
-"""
+"""The paths that give a device its bundle: the one that the service was started with, no other file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Exception handlers of the application: every error as the service's one form of JSON.
-
-Responsible for the exceptions of FastAPI and pydantic and their messages. Not responsible for what requests
-compute.
-"""
+"""Exception handlers: every error of FastAPI, pydantic and ours in the service's one form of JSON."""
 
 from __future__ import annotations
 

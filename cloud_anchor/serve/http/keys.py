@@ -1,7 +1,4 @@
-"""API keys, kept as hashes, and their names.
-
-Responsible for reading keys and for checking the header Authorization. Not responsible for the rest of HTTP.
-"""
+"""API keys and their names: kept as hashes, checked against the header Authorization."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The OpenAPI description, corrected where FastAPI's own does not match the service.
-
-Responsible for the error responses of each path, and ranges that depend on the model being served. Not
-responsible for the schemas' fields.
-"""
+"""The OpenAPI description, corrected where FastAPI's own does not match the service."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The paths of payloads: one for a prompt, or a stream of them.
-
-Responsible for turning requests into calls of a `Backend`, and its payloads into responses. Not responsible
-for the fields of either (see `schema`).
-"""
+"""The paths of payloads, one or a stream: from a request's body to a `Backend`, and back."""
 
 from __future__ import annotations
 

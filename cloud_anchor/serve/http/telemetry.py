@@ -1,8 +1,4 @@
-"""Metrics of the service in the text format of Prometheus.
-
-Responsible for names, labels and buckets; the labels' values are bounded whatever clients send. Not
-responsible for when something is measured.
-"""
+"""Metrics in Prometheus' text format; the labels' values are bounded whatever clients send."""
 
 from __future__ import annotations
 

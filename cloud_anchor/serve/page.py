@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Body, FastAPI, Request, Response
 
+from cloud_anchor.serve.batching.backend import Backend, require_ready
 from cloud_anchor.serve.errors import encode_json
 from cloud_anchor.serve.http.accounts import Account, account_of
 from cloud_anchor.serve.http.error_handlers import JSON
 from cloud_anchor.serve.http.event_stream import encode_event, event_stream
 from cloud_anchor.serve.http.schema import TraceBody
-from cloud_anchor.serve.http.service import Service
 
 if TYPE_CHECKING:
     from cloud_anchor.serve.trace import Tracer
@@ -100,7 +100,7 @@ class Page:
         return None if self.device is None else "fp32" if small else bundle.manifest.default_variant
 
 
-def install_page(app: FastAPI, service: Service, page: Page) -> None:
+def install_page(app: FastAPI, backend: Backend, page: Page) -> None:
     """Adds the page's paths to an application."""
     headers = HEADERS if page.device is None else HEADERS | ISOLATED
     served = {path: (WEB / name, media_type) for path, (name, media_type) in FILES.items()}
@@ -112,7 +112,7 @@ def install_page(app: FastAPI, service: Service, page: Page) -> None:
     @app.get("/v1/page", include_in_schema=False)
     async def facts() -> Response:
         """What the page shows before a question."""
-        info = service.backend.info
+        info = backend.info
         known = {"model": info.model, "steps": info.steps, "total_steps": info.total_steps}
         limit = page.tracer.edge.bundle.manifest.not_sure_from
         known |= {"examples": list(page.examples), "device": page.variant, "not_sure_from": limit}
@@ -122,14 +122,14 @@ def install_page(app: FastAPI, service: Service, page: Page) -> None:
     async def trace(request: Request, body: Annotated[TraceBody, Body()]) -> Response:
         """The events of one question; see `trace`."""
         account = account_of(request.scope)
-        return await event_stream(request.receive, _events(service, page.tracer, body, account))
+        return await event_stream(request.receive, _events(backend, page.tracer, body, account))
 
 
 async def _events(
-    service: Service, tracer: Tracer, body: TraceBody, account: Account
+    backend: Backend, tracer: Tracer, body: TraceBody, account: Account
 ) -> AsyncGenerator[bytes]:
     asked = tracer.events(body.prompt, body.fraction, account.client, device=body.device)
-    service.require_ready()
+    require_ready(backend)
     async with aclosing(asked) as events:
         async for event in events:
             if event.name == "payload":

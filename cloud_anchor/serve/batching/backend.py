@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cloud_anchor.serve.batching.jobs import ServedPayload
+from cloud_anchor.serve.errors import ServiceError
 from cloud_anchor.serve.settings import Limits
 from edge_runtime.text.chat import Message
 from payload import Codec
@@ -96,3 +97,10 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Finish the admitted requests and release every resource."""
+
+
+def require_ready(backend: Backend) -> None:
+    """Raises ServiceError where no request can be admitted now."""
+    reason = backend.state()
+    if reason is not None:
+        raise ServiceError(503, "not_ready", "a service that is ready", reason, "Try again.", 5.0)

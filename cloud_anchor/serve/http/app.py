@@ -14,7 +14,6 @@ from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.http.middleware import RequestMiddleware
 from cloud_anchor.serve.http.openapi import install_openapi
 from cloud_anchor.serve.http.payload_routes import install_payloads
-from cloud_anchor.serve.http.service import Service
 from cloud_anchor.serve.http.state_routes import install_state
 from cloud_anchor.serve.http.telemetry import Metrics
 from cloud_anchor.serve.page import Page, install_page
@@ -34,7 +33,7 @@ def create_app(
 
     page: served at /; None for none. bundle: given to devices; None for none.
     """
-    service = Service(backend, metrics or Metrics())
+    metrics = metrics or Metrics()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -53,11 +52,11 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    install_error_handlers(app, service.metrics)
+    install_error_handlers(app, metrics)
     install_openapi(app, backend, bool(len(keys)))
-    install_payloads(app, service)
-    install_state(app, service, gives_bundle=bundle is not None)
+    install_payloads(app, backend, metrics)
+    install_state(app, backend, metrics, gives_bundle=bundle is not None)
     install_bundle(app, bundle)
     if page is not None:
-        install_page(app, service, page)
-    return RequestMiddleware(app, service.metrics, keys, limits)
+        install_page(app, backend, page)
+    return RequestMiddleware(app, metrics, keys, limits)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Request, Response
 
-from cloud_anchor.serve.batching.backend import AnchorRequest, ServiceInfo
+from cloud_anchor.serve.batching.backend import AnchorRequest, Backend, ServiceInfo, require_ready
 from cloud_anchor.serve.batching.jobs import ServedPayload
 from cloud_anchor.serve.errors import ServiceError, encode_json, invalid
 from cloud_anchor.serve.http.accounts import Account, account_of
@@ -18,12 +18,11 @@ from cloud_anchor.serve.http.error_handlers import BINARY, JSON
 from cloud_anchor.serve.http.event_stream import EVENTS, encode_event, event_stream, while_present
 from cloud_anchor.serve.http.openapi import PAYLOAD_ERRORS, error_responses
 from cloud_anchor.serve.http.schema import EVENT_SCHEMA, AnchorsRequest, StreamRequest
-from cloud_anchor.serve.http.service import Service
+from cloud_anchor.serve.http.telemetry import Metrics
 
 
-def install_payloads(app: FastAPI, service: Service) -> None:
+def install_payloads(app: FastAPI, backend: Backend, metrics: Metrics) -> None:
     """Adds /v1/anchors and /v1/anchors/stream to an application."""
-    backend, metrics = service.backend, service.metrics
 
     @app.post(
         "/v1/anchors",
@@ -43,7 +42,7 @@ def install_payloads(app: FastAPI, service: Service) -> None:
         """One payload for a prompt: the anchors after a share of the denoising steps."""
         account = account_of(request.scope)
         asked = _within_limits(body.to_request(), backend.info, account.client)
-        service.require_ready()
+        require_ready(backend)
         async with aclosing(backend.payloads(asked)) as payloads:
             served = await while_present(request.receive, anext(payloads))
             account.steps = served.step
@@ -67,23 +66,25 @@ def install_payloads(app: FastAPI, service: Service) -> None:
         """A payload at the first share, then what later steps add to it, as server-sent events."""
         account = account_of(request.scope)
         asked = _within_limits(body.to_request(), backend.info, account.client)
-        return await event_stream(request.receive, _events(service, asked, account))
+        return await event_stream(request.receive, _events(backend, metrics, asked, account))
 
 
-async def _events(service: Service, asked: AnchorRequest, account: Account) -> AsyncGenerator[bytes]:
+async def _events(
+    backend: Backend, metrics: Metrics, asked: AnchorRequest, account: Account
+) -> AsyncGenerator[bytes]:
     """The events of a stream. An error before the first payload is raised, a later one is an event."""
     try:
-        service.require_ready()
-        async with aclosing(service.backend.payloads(asked)) as payloads:
+        require_ready(backend)
+        async with aclosing(backend.payloads(asked)) as payloads:
             async for served in payloads:
                 account.steps = served.step
-                service.metrics.payload_bytes.observe(len(served.data))
-                yield encode_event("payload", _to_json(served, service.backend.info))
+                metrics.payload_bytes.observe(len(served.data))
+                yield encode_event("payload", _to_json(served, backend.info))
         yield encode_event("done", {})
     except ServiceError as error:
         if not account.steps:
             raise
-        service.metrics.refusals.labels(error.code).inc()
+        metrics.refusals.labels(error.code).inc()
         yield encode_event("error", error.body()["error"])
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from fastapi import FastAPI, Response
 
+from cloud_anchor.serve.batching.backend import Backend, require_ready
 from cloud_anchor.serve.errors import ServiceError, encode_json
 from cloud_anchor.serve.http.error_handlers import JSON
 from cloud_anchor.serve.http.openapi import COMMON_ERRORS, error_responses
 from cloud_anchor.serve.http.schema import ContractAnswer, StateAnswer
-from cloud_anchor.serve.http.service import Service
-from cloud_anchor.serve.http.telemetry import CONTENT_TYPE
+from cloud_anchor.serve.http.telemetry import CONTENT_TYPE, Metrics
 
 
-def install_state(app: FastAPI, service: Service, *, gives_bundle: bool) -> None:
+def install_state(app: FastAPI, backend: Backend, metrics: Metrics, *, gives_bundle: bool) -> None:
     """Adds /v1/contract, /healthz, /readyz and /metrics to an application."""
-    backend = service.backend
 
     @app.get("/v1/contract", response_model=ContractAnswer, responses=error_responses(401, *COMMON_ERRORS))
     async def contract() -> Response:
@@ -35,7 +34,7 @@ def install_state(app: FastAPI, service: Service, *, gives_bundle: bool) -> None
     @app.get("/readyz", response_model=StateAnswer, responses=error_responses(*COMMON_ERRORS, 503))
     async def readyz() -> dict[str, str]:
         """Readiness: 200 while requests are admitted, else 503."""
-        service.require_ready()
+        require_ready(backend)
         return {"status": "ready"}
 
     @app.get(
@@ -51,5 +50,5 @@ def install_state(app: FastAPI, service: Service, *, gives_bundle: bool) -> None
     )
     async def figures() -> Response:
         """Metrics for Prometheus."""
-        text = service.metrics.text(backend.figures())
+        text = metrics.text(backend.figures())
         return Response(text, headers={"Content-Type": CONTENT_TYPE})

@@ -56,8 +56,8 @@ class Scorer:
         Raises ContextError where the span does not fit, EngineError where the model fails.
         """
         stats = FillStats()
-        rows = read_logits(self.model, span.prompt, span.text[:-1], span.start, stats)
-        judged = [self._judge(row, id_) for row, id_ in zip(rows, span.text[span.start :], strict=True)]
+        rows = read_logits(self.model, prompt, text[:-1], start, stats)
+        judged = [self._judge(row, id_) for row, id_ in zip(rows, text[start:], strict=True)]
         greedy, margin, logprob, best, ends = map(np.asarray, zip(*judged, strict=True))
         return SpanScores(greedy, margin, logprob, best, ends, stats.computed)
 

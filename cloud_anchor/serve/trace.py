@@ -198,7 +198,7 @@ class Tracer:
         """
         edge, anchors = self.edge, request.anchors.by_position
         scorer = Scorer(edge.model, edge.bundle.contract.eos_ids)
-        scores = scorer.score(Span(request.prompt_ids, ids))
+        scores = scorer.score(request.prompt_ids, ids)
         greedy, margin, tokenizer = scores.greedy.tolist(), scores.margin.tolist(), edge.bundle.tokenizer
         reasons = [
             [at, _text(tokenizer, greedy[at]), greedy[at] == id_, round(margin[at], 2)]

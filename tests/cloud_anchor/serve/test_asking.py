@@ -75,10 +75,7 @@ MANY, FEW = Limits(batch=8, queue=100, deadline=30), Limits(batch=2, queue=8, de
 
 def test_under_load_nothing_is_lost(serving: Serving) -> None:
     with serving(MANY, step_seconds=0.005, places=4) as (client, fake):
-        assert client.metrics is not None
-        server_of(client).observe = client.metrics.asked
         replies = asked(client, 60)
-        text = client.ask("GET", "/metrics").body.decode()
         client.wait_until_idle()
         form = client.backend.pipeline.form
     assert Counter(reply.status for reply in replies) == {200: 60}

@@ -298,7 +298,7 @@ HEAD = b"POST /v1/anchors HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\
     ("sent", "status", "says"),
     [
         (HEAD + b"Content-Length: 1073741824\r\n\r\n", b"413", b"body_too_large"),  # it is not read
-        (b"\x16\x03\x01 hello\r\n\r\n", b"400", b"malformed_http"),
+        (b"\x16\x03\x01 hello\r\n\r\n", b"400", b"Invalid HTTP"),
     ],
 )
 def test_what_is_no_request_is_refused_at_once(
@@ -340,7 +340,7 @@ def test_a_client_that_sends_a_byte_at_a_time_gets_408(client: Client) -> None:
                 break
             answer += part
     assert answer.startswith(b"HTTP/1.1 408 ")
-    assert code in answer
+    assert b"body_too_slow" in answer
 
 
 @pytest.mark.parametrize("path", ["/v1/anchors", "/v1/anchors/stream"])

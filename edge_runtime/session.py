@@ -203,6 +203,7 @@ class EdgeSession:
                 raise ValueError(f"format {head['format']!r:.40}")
             messages = [Message(*message) for message in head["messages"]]
             session._messages = as_messages(messages) if messages else ()
+            "".join(content for _, content in messages).encode("utf-8")  # half a character is refused
             session.private = bool(head["private"])
         except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
             raise SessionFileError(f"{path}: expected {FORMAT} as JSON, found {error!r:.200}") from None

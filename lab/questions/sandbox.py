@@ -27,7 +27,8 @@ if os.getuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 for what, most in (("CPU", %d), ("AS", %d), ("FSIZE", 0), ("NPROC", 0), ("NOFILE", 3), ("CORE", 0)):
     resource.setrlimit(getattr(resource, "RLIMIT_" + what), (most, most))
-del sys.modules["ctypes"], sys.modules["resource"], ctypes, resource
+sys.modules.update(ctypes=None, resource=None)  # which some interpreters have built in
+del ctypes, resource
 exec(compile(source, "answer", "exec"), {"__name__": "__main__"})
 os._exit(%d)
 """

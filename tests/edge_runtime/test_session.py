@@ -202,6 +202,7 @@ def test_a_file_that_is_no_session(tmp_path: Path) -> None:
         {"messages": ["ab"]},
         {"messages": [["king", "x"]]},
         {"messages": [["user", 1]]},
+        {"messages": [["user", "\ud800"]]},
         {"messages": float("inf")},
     ):
         refused(json.dumps({**good, **changes}).encode())

@@ -191,11 +191,12 @@ class EdgeSession:
         path = Path(path)
         try:
             with path.open("rb") as file:
-                data = file.read(MAX_FILE_BYTES + 1)
+                size = path.stat().st_size
+                data = file.read(min(size, MAX_FILE_BYTES))
         except OSError as error:
             raise SessionFileError(f"{path}: expected a readable session, found {error}") from None
-        if len(data) > MAX_FILE_BYTES:
-            raise SessionFileError(f"{path}: expected at most {MAX_FILE_BYTES} bytes, found more")
+        if size > MAX_FILE_BYTES:
+            raise SessionFileError(f"{path}: expected at most {MAX_FILE_BYTES} bytes, found {size}")
         session = cls(edge, reserve=reserve)
         try:
             head: dict[str, Any] = json.loads(data)

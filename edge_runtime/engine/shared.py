@@ -48,7 +48,7 @@ class SharedModel:
         engine = self._taken(text)
         try:
             yield engine
-        except GeneratorExit:  # the caller has left
+        except (GeneratorExit, KeyboardInterrupt):  # the caller has left
             self._give_back(engine)
             raise
         self._give_back(engine)

@@ -60,7 +60,11 @@ class AnchorOptions(PipelineOptions):
         "carry the question too (default)",
         action=argparse.BooleanOptionalAction,
     )
-    confidence: bool = option(False, "carry how sure each anchor is: the device's doubt")
+    confidence: bool = option(
+        True,
+        "carry how sure each anchor is: the device's doubt (default)",
+        action=argparse.BooleanOptionalAction,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,7 +24,7 @@ with required("demo", "cloud"):
     from cloud_anchor.pipeline import Pipeline
     from cloud_anchor.sampling.config import DenoiseConfig, steps_for
     from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection
-    from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, bundle_of
+    from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, bundle_of, names_a_subject
     from edge_runtime.decode.forced import FillOptions
     from edge_runtime.runtime import EdgeRuntime, FillRequest
     from payload import AnchorSet
@@ -43,7 +43,7 @@ def send(
     started = time.perf_counter()
     (result,) = pipeline.make([prompt], config, selection)
     seconds = time.perf_counter() - started
-    write_whole(path, pipeline.payload(result, confidence=True))
+    write_whole(path, pipeline.payload(result))
 
     # On the device: decode the payload, fill in what it leaves open.
     data = path.read_bytes()
@@ -109,6 +109,9 @@ def main(argv: list[str] | None = None) -> int:
         prompt = args.prompt or example(args.model, args.seed)
         place = bundle_of(args.model, args.edge)
         edge = EdgeRuntime.open(place)
+        if not names_a_subject(args.model, prompt):
+            print(f"This question names nothing that I know. I know {edge.bundle.manifest.knows}.")
+            return
         pipeline = Pipeline.open(args.model, edge=place, device="cpu")
         run(pipeline, edge, prompt, args.fraction, args.output)
 

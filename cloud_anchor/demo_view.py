@@ -89,6 +89,7 @@ def show(
         f"saved[/] ({chosen.seconds:.2f} s against {full_seconds:.2f} s)\n"
         f"edge           {chosen.generated.passes} forward passes for {len(chosen.generated.tokens)} tokens\n"
         f"doubt          {doubt_line(chosen.generated.doubt, edge.bundle.manifest.not_sure_from)}\n"
+        f"the pair knows {edge.bundle.manifest.knows or 'what its model card says'}\n"
         f"once more      python -m edge_runtime.fill {path} --prompt {escape(shlex.quote(prompt))}",
         highlight=False,
         soft_wrap=True,

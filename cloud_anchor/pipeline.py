@@ -168,7 +168,7 @@ class Pipeline:
         embed_prompt: bool = False,
         progress: Progress | None = None,
         *,
-        confidence: bool = False,
+        confidence: bool = True,
     ) -> list[PipelineResult]:
         """Denoises the prompts in one batch and selects the anchors of each; see `resolve` and `select`.
 
@@ -188,7 +188,7 @@ class Pipeline:
         selection: Selection | None = None,
         codec: Codec | str = Codec.COMPACT,
         embed_prompt: bool = False,
-        confidence: bool = False,
+        confidence: bool = True,
     ) -> list[PipelineResult]:
         """The anchors of finished or unfinished runs. Codec, embed_prompt and confidence, which are those of
         `payload`, matter for max_bytes only.
@@ -228,7 +228,7 @@ class Pipeline:
         result: PipelineResult,
         codec: Codec | str = Codec.COMPACT,
         embed_prompt: bool = False,
-        confidence: bool = False,
+        confidence: bool = True,
     ) -> bytes:
         """The payload of a result's anchors, with the run's steps.
 
@@ -236,6 +236,7 @@ class Pipeline:
         conversation.
 
         confidence: also how sure the diffusion model is of each anchor, 2 bits each: the device's doubt.
+        A text that no run of this model has made has none to tell.
 
         Raises RequestError where codec predictive lacks an edge model.
         """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,6 +57,22 @@ DEFAULT_MODEL = "testbed"
 def world_of(name: str) -> str | None:
     """The pair that the models of a shipped pair were trained as; None for another name."""
     return next((world for world in PAIRS if name in (world, TAUGHT.format(world))), None)
+
+
+SUBJECTS = "subjects.json"
+"""In a pair's folder: what its diffusion model was trained on."""
+
+
+def names_a_subject(model: str, question: str) -> bool:
+    """Whether a question names what a shipped pair was trained on; True for a model that lists no subjects.
+
+    For demonstrations: the models themselves answer anything.
+    """
+    file = PAIRS[model].weights / SUBJECTS if model in PAIRS else None
+    if file is None or not file.is_file():
+        return True
+    names = "|".join(map(re.escape, json.loads(file.read_text("utf-8"))))
+    return re.search(rf"(?<!\w)(?:{names})(?:s|es)?(?!\w)", question, re.IGNORECASE) is not None
 
 
 def shipped_checkpoint(name: str) -> Path | None:

@@ -99,7 +99,9 @@ class Chat:
         if terminal:
             import readline  # noqa: F401 (lines can be edited and recalled)
 
-            print(f"{self.session.edge.bundle.path.name}, {self.mode}; /help, Ctrl-D")
+            bundle = self.session.edge.bundle
+            knows = f"; knows {bundle.manifest.knows}" if bundle.manifest.knows else ""
+            print(f"{bundle.path.name}, {self.mode}; /help, Ctrl-D{knows}")
         while True:
             try:
                 line = input("> " if terminal else "").strip()
@@ -130,7 +132,7 @@ class Chat:
 
     def ask(self, question: str, *, private: bool = False) -> None:
         """Answers a question, token by token; Ctrl-C keeps what was written."""
-        from edge_runtime.console import TokenPrinter, Transcript
+        from edge_runtime.console import TokenPrinter, Transcript, lead
         from edge_runtime.decode.forced import FillOptions
         from edge_runtime.session import ONLY_IN_CLOUD, PREFER_IN_CLOUD
 
@@ -156,7 +158,7 @@ class Chat:
             print(f"(the oldest {answer.dropped} turns no longer fit and are forgotten)", file=sys.stderr)
         printer = TokenPrinter(sys.stdout, colour=self.colour)
         live = not answer.revisable or sys.stdout.isatty()
-        transcript = Transcript(edge.text_stream, printer, live)
+        transcript = Transcript(edge.text_stream, printer, live, partial(lead, answer))
         try:
             for item in answer:
                 transcript.add(item)

@@ -143,7 +143,15 @@ class CloudQuestion:
         if self.stream:
             stats = FillStats()
             tokens = self._refined(options, stats)
-            return Answer(tokens, self.prompt_ids, self._anchors, stats, revisable=True, service=self.report)
+            return Answer(
+                tokens,
+                self.prompt_ids,
+                self._anchors,
+                stats,
+                revisable=True,
+                service=self.report,
+                not_sure_from=self.edge.bundle.manifest.not_sure_from,
+            )
         try:
             self._feed.last(self._timeout)
         except KeyboardInterrupt:

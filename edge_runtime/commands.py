@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 _STARTED = time.perf_counter()
 
-DECLINED = 6
-"""Exit code of an answer that was not shown."""
+DECLINED, ALONE = 6, 7
+"""Exit codes of an answer that was not shown, and of the device's own where a cloud was wanted."""
 IDENTITY_SECONDS = 3.0
 """Limit of the request for the service's contract, where several bundles are installed."""
 MAX_MESSAGES_BYTES = 1 << 20
@@ -190,7 +191,7 @@ def write_answer(
     bundle's threshold.
     """
     # Imported here, so that --help and an interrupt while libraries load are quick and quiet.
-    from edge_runtime.console import TokenPrinter, Transcript, answer_json, doubt_line, not_sure, summary
+    from edge_runtime.console import TokenPrinter, Transcript, answer_json, doubt_line, lead, summary
 
     if not answer.revisable:
         _report_failure(program, answer)
@@ -203,12 +204,12 @@ def write_answer(
     decline = args.decline
     live = not decline and (not answer.revisable or sys.stdout.isatty())
     limit = edge.bundle.manifest.not_sure_from
-    transcript = Transcript(edge.text_stream, printer, live)
+    transcript = Transcript(edge.text_stream, printer, live, partial(lead, answer))
     try:
-        if not (decline and answer.service is None and not_sure(answer.doubt, limit)):  # else known already
+        if not (decline and answer.service is None and answer.not_sure is not False):  # else known already
             for item in answer:
                 transcript.add(item)
-        if decline and not_sure(answer.doubt, limit):
+        if decline and answer.not_sure is not False:
             if args.json:
                 print(json.dumps({"declined": True, "doubt": answer.doubt, "not_sure_from": limit}))
             print(f"{program}: declined; doubt {doubt_line(answer.doubt, limit)}", file=sys.stderr)
@@ -219,11 +220,7 @@ def write_answer(
             printer.close()
     line, figures = more() if more else ("", {})
     if args.json:
-        print(
-            json.dumps(
-                answer_json(transcript, answer, load=load, not_sure_from=limit) | figures, ensure_ascii=False
-            )
-        )
+        print(json.dumps(answer_json(transcript, answer, load=load) | figures, ensure_ascii=False))
     sys.stdout.flush()
     if answer.revisable:
         _report_failure(program, answer)
@@ -234,7 +231,7 @@ def write_answer(
         sep="\n",
         file=sys.stderr,
     )
-    return 0
+    return ALONE if answer.alone else 0
 
 
 def _report_failure(program: str, answer: Answer[Token | Retract]) -> None:

@@ -23,6 +23,10 @@ CLOUD, EDGE, RESET = "\x1b[36m", "\x1b[33m", "\x1b[0m"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
+Part = tuple[str, Source | None]
+"""Text, and where it is from: None for words about the answer."""
+
+
 class TokenPrinter:
     """Writes text to a stream token by token, with `colour` in one colour per source."""
 
@@ -34,14 +38,15 @@ class TokenPrinter:
         self._in_line = False
         self._shown: list[str] = []
 
-    def write(self, text: str, source: Source) -> None:
+    def write(self, text: str, source: Source | None) -> None:
+        """Writes text; source: None for words about the answer."""
         if not text:
             return
         if self._terminal:
             # Anchors are untrusted: their text must not send control sequences to this terminal.
             text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
             self._shown.append(text)
-        wanted = CLOUD if source is Source.ANCHOR else EDGE
+        wanted = RESET if source is None else CLOUD if source is Source.ANCHOR else EDGE
         if self._colour and wanted != self._current:
             self._out.write(wanted)
             self._current = wanted
@@ -49,7 +54,7 @@ class TokenPrinter:
         self._in_line = not text.endswith("\n")
         self._out.flush()
 
-    def rewrite(self, parts: Sequence[tuple[str, Source]]) -> None:
+    def rewrite(self, parts: Sequence[Part]) -> None:
         """Replaces the text shown on a terminal; where its start has scrolled away, writes below it."""
         columns, lines = os.get_terminal_size(self._out.fileno())
         up = rows("".join(self._shown), columns) - 1
@@ -83,14 +88,21 @@ def width(line: str) -> int:
 class Transcript:
     """The tokens and the text of an answer so far, printed as it grows and is retracted.
 
-    live: print each token as it comes, instead of all at the end.
+    live: print each token as it comes, instead of all at the end. words: before the answer, as they are now.
     """
 
-    def __init__(self, decoder: Callable[[], TextStream], printer: TokenPrinter | None, live: bool) -> None:
+    def __init__(
+        self,
+        decoder: Callable[[], TextStream],
+        printer: TokenPrinter | None,
+        live: bool,
+        words: Callable[[], str] = str,
+    ) -> None:
         self.tokens: list[Token] = []
-        self._decoder, self._printer, self._live = decoder, printer, live
+        self._decoder, self._printer, self._live, self._words = decoder, printer, live, words
         self._stream = decoder()
-        self._parts: list[tuple[str, Source]] = []
+        self._parts: list[Part] = []
+        self._shown: list[Part] = []
 
     @property
     def text(self) -> str:
@@ -102,12 +114,10 @@ class Transcript:
             self.tokens, self._parts, self._stream = [], [], self._decoder()
             for token in tokens:
                 self._push(token)
-            if self._printer and self._live:
-                self._printer.rewrite(self._parts)
-            return
-        self._push(item)
-        if self._printer and self._live:
-            self._printer.write(*self._parts[-1])
+        else:
+            self._push(item)
+        if self._live:
+            self._show()
 
     def _push(self, token: Token) -> None:
         self.tokens.append(token)
@@ -117,16 +127,31 @@ class Transcript:
         """Flushes the text of a complete answer."""
         if self.tokens:
             self._parts.append((self._stream.flush(), self.tokens[-1].source))
-        if self._printer:
-            for part in self._parts[-1:] if self._live else self._parts:
+        self._show()
+
+    def _show(self) -> None:
+        """Prints what is not shown yet, and all anew where that does not continue what is."""
+        if not self._printer:
+            return
+        parts, shown = [(self._words(), None), *self._parts], self._shown
+        if parts[: len(shown)] == shown:
+            for part in parts[len(shown) :]:
                 self._printer.write(*part)
+        else:
+            self._printer.rewrite(parts)
+        self._shown = parts
 
 
-def answer_json(
-    transcript: Transcript, answer: Answer[Token | Retract], *, load: float, not_sure_from: float | None
-) -> dict[str, Any]:
+def lead(answer: Answer[Token | Retract]) -> str:
+    """The words before an answer that is not what was asked for; empty before another."""
+    if answer.alone:
+        return "This device alone: "
+    return "The cloud is not sure: " if answer.not_sure else ""
+
+
+def answer_json(transcript: Transcript, answer: Answer[Token | Retract], *, load: float) -> dict[str, Any]:
     """The object that `--json` prints for a finished answer. load: seconds before the first token was
-    requested. not_sure_from: the bundle's.
+    requested.
     """
     stats = answer.stats
     result: dict[str, Any] = {
@@ -138,7 +163,8 @@ def answer_json(
         "passes": stats.passes,
         "anchors": len(answer.anchors),
         "doubt": answer.doubt,
-        "not_sure": None if None in (answer.doubt, not_sure_from) else not_sure(answer.doubt, not_sure_from),
+        "not_sure": answer.not_sure,
+        "alone": answer.alone,
         "prompt_tokens": len(answer.prompt_ids),
         "seconds": {"load": load, "prefill": stats.prefill, "fill": stats.fill},
         "peak_rss_bytes": peak_rss_bytes(),
@@ -156,20 +182,13 @@ def answer_json(
     return result
 
 
-def not_sure(doubt: float | None, not_sure_from: float | None) -> bool:
-    """Whether an answer of this doubt is better not shown; where either is unknown, nothing speaks for it."""
-    return doubt is None or not_sure_from is None or doubt >= not_sure_from
-
-
 def doubt_line(value: float | None, not_sure_from: float | None) -> str:
     """An answer's doubt in words, and what the bundle's threshold says of it."""
     if value is None:
         return "unknown: the payload does not say how sure the cloud is"
     verdict = ""
     if not_sure_from is not None:
-        verdict = (
-            f"{'not sure' if not_sure(value, not_sure_from) else 'sure'}, {not_sure_from:g} is the limit; "
-        )
+        verdict = f"{'not sure' if value >= not_sure_from else 'sure'}, {not_sure_from:g} is the limit; "
     return f"{value:.2f} ({verdict}one minus the cloud's mean probability of its tokens)"
 
 

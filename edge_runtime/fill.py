@@ -54,7 +54,7 @@ examples:
   python -m edge_runtime.fill --url http://localhost:8080 --prompt "Who...?"
 
 exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model,
-5 refused by the service, or not reached, 6 declined, 130 interrupted
+5 refused or not reached, 6 declined, 7 the device alone, 130 interrupted
 """
 
 
@@ -121,8 +121,7 @@ def _open_service(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRunt
         raise UsageError(f"fraction: expected above 0, at most 1, found {args.fraction:g}")
     client = open_client("url", args.url, args.key_file, args.timeout)
     stream = sys.stdout.isatty() and not args.json if args.stream is None else args.stream
-    fields = {"fraction": args.fraction, "codec": args.codec, "confidence": args.decline or None}
-    client = replace(client, fields=fields)
+    client = replace(client, fields={"fraction": args.fraction, "codec": args.codec})
     edge = open_runtime(args, choose_bundle(client, args.edge))
     question = CloudQuestion(client, edge, prompt, stream=stream, fallback=not args.no_fallback)
     return edge, question.send().answer

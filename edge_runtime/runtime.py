@@ -254,7 +254,8 @@ class EdgeRuntime:
             tokens = fill(self.model, request.prompt_ids, request.anchors, options, stats)
         else:
             tokens = self._continued(request, options, stats)
-        return Answer(tokens, request.prompt_ids, lambda: request.anchors, stats, doubt=request.doubt)
+        ids, anchors, limit = request.prompt_ids, request.anchors, self.bundle.manifest.not_sure_from
+        return Answer(tokens, ids, lambda: anchors, stats, doubt=request.doubt, not_sure_from=limit)
 
     def _continued(self, request: FillRequest, options: FillOptions, stats: FillStats) -> Generator[Token]:
         """The tokens of a predictive payload, and what the same model generates after them."""

@@ -42,7 +42,7 @@ Where no answer comes, this device answers alone and says so.
 
 exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model,
 5 refused, or the link has failed (with --no-fallback, or no answer came),
-6 declined, 130 interrupted
+6 declined, 7 this device's own answer, for none came, 130 interrupted
 """
 
 

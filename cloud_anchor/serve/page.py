@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Body, FastAPI, Request, Response
 
 from cloud_anchor.serve.batching.backend import Backend, require_ready
-from cloud_anchor.serve.errors import encode_json
+from cloud_anchor.serve.errors import ServiceError, encode_json
 from cloud_anchor.serve.http.accounts import Account, account_of
 from cloud_anchor.serve.http.error_handlers import JSON
 from cloud_anchor.serve.http.event_stream import encode_event, event_stream
 from cloud_anchor.serve.http.schema import TraceBody
+from cloud_anchor.shipped import names_a_subject
 
 if TYPE_CHECKING:
     from cloud_anchor.serve.trace import Tracer
@@ -114,13 +115,18 @@ def install_page(app: FastAPI, backend: Backend, page: Page) -> None:
         """What the page shows before a question."""
         info = backend.info
         known = {"model": info.model, "steps": info.steps, "total_steps": info.total_steps}
-        limit = page.tracer.edge.bundle.manifest.not_sure_from
-        known |= {"examples": list(page.examples), "device": page.variant, "not_sure_from": limit}
+        manifest = page.tracer.edge.bundle.manifest
+        known |= {"knows": manifest.knows, "not_sure_from": manifest.not_sure_from}
+        known |= {"examples": list(page.examples), "device": page.variant}
         return Response(encode_json(known), media_type=JSON)
 
     @app.post("/v1/trace", include_in_schema=False)
     async def trace(request: Request, body: Annotated[TraceBody, Body()]) -> Response:
         """The events of one question; see `trace`."""
+        if not names_a_subject(backend.info.model, body.prompt):
+            what = "a question about what this pair knows", "one that names nothing of it"
+            remedy = f"I know {page.tracer.edge.bundle.manifest.knows}."
+            raise ServiceError(422, "unknown_subject", *what, remedy)
         account = account_of(request.scope)
         return await event_stream(request.receive, _events(backend, page.tracer, body, account))
 

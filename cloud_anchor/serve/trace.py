@@ -84,7 +84,7 @@ class Tracer:
         self.open_traces += 1
         events: asyncio.Queue[TraceEvent | None] = asyncio.Queue(BACKLOG)
         shares = () if fraction is None else (fraction,)
-        request = AnchorRequest(as_messages(prompt), shares, confidence=True, client=client)
+        request = AnchorRequest(as_messages(prompt), shares, client=client)
         tasks = [asyncio.ensure_future(self._column(name, request, device, events)) for name in self.columns]
         try:
             yield self._plan()

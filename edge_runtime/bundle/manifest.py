@@ -150,6 +150,7 @@ class Manifest:
     not_sure_from: the doubt from which on an answer is better not shown, as measured beside the cloud's model
              that the bundle is for; None where it was not measured.
     ask_from: the device's own doubt above which it asks the cloud, as measured.
+    knows: in words, what may be asked of the pair that the bundle is of; empty where it is not said.
     """
 
     model: ModelShape
@@ -161,6 +162,7 @@ class Manifest:
     tools: Mapping[str, str]
     not_sure_from: float | None = None
     ask_from: float | None = None
+    knows: str = ""
 
     @classmethod
     def from_json(cls, data: object) -> Manifest:
@@ -202,6 +204,7 @@ class Manifest:
             files=files,
             tools={str(k): str(v) for k, v in _get(data, "tools", dict).items()},
             **limits,
+            knows=_get({"knows": "", **data}, "knows", str),
         )
 
     @property
@@ -235,6 +238,7 @@ class Manifest:
             "files": {name: record.to_json() for name, record in self.files.items()},
             "tools": dict(self.tools),
             **{name: limit for name in LIMITS if (limit := getattr(self, name)) is not None},
+            **({"knows": self.knows} if self.knows else {}),
         }
 
 

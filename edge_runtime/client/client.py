@@ -82,8 +82,7 @@ class Client:
     url:      http://host:port or https://..., with the path before /v1 where there is one.
     key:      sent as `Authorization: Bearer`.
     timeout:  seconds in all, from the first attempt to the last byte.
-    fields:   of the requests of `ask`, such as fraction, codec or steps; by default it asks how sure the
-              diffusion model is of each anchor.
+    fields:   of the requests of `ask`, such as fraction, codec or steps.
     attempts: most attempts of one request.
     sleep:    waits between attempts, in seconds.
 
@@ -95,7 +94,7 @@ class Client:
     url: str
     key: str | None = None
     timeout: float = 15.0
-    fields: Mapping[str, Any] = field(default_factory=lambda: {"confidence": True}, compare=False)
+    fields: Mapping[str, Any] = field(default_factory=dict, compare=False)
     attempts: int = 4
     sleep: Callable[[float], None] = time.sleep
 

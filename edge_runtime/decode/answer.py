@@ -39,6 +39,7 @@ class Answer(Iterator[T_co]):
         revisable: bool = False,
         service: ServiceReport | None = None,
         doubt: float | None = None,
+        not_sure_from: float | None = None,
     ) -> None:
         self.tokens: list[Token] = []
         self.prompt_ids = prompt_ids
@@ -50,7 +51,7 @@ class Answer(Iterator[T_co]):
         self.at_end: Callable[[], None] | None = None
         self._items = items
         self._anchors = anchors
-        self._doubt = doubt
+        self._doubt, self._not_sure_from = doubt, not_sure_from
 
     @property
     def anchors(self) -> AnchorSet:
@@ -64,6 +65,17 @@ class Answer(Iterator[T_co]):
         Of the latest payload where a service sends them. None where the payload does not carry it.
         """
         return self._doubt if self.service is None else self.service.doubt
+
+    @property
+    def not_sure(self) -> bool | None:
+        """Whether that doubt is from the bundle's limit on; None where either is not known."""
+        doubt, limit = self.doubt, self._not_sure_from
+        return None if doubt is None or limit is None else doubt >= limit
+
+    @property
+    def alone(self) -> bool:
+        """Whether a service was wanted and has given nothing, so that the device has answered by itself."""
+        return bool(self.service and self.service.failure and not self.service.payload_bytes)
 
     @property
     def source(self) -> str:

@@ -127,6 +127,8 @@ def _report(answer: Turn) -> dict[str, Any]:
     return {
         "source": answer.source,
         "doubt": answer.doubt,
+        "not_sure": answer.not_sure,
+        "alone": answer.alone,
         "device_doubt": device_doubt(answer.tokens),
         "doubt_before": service.doubt_before,
         "payload_bytes": sum(service.payload_bytes),

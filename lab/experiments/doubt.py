@@ -135,9 +135,9 @@ def measure(setup: Setup, questions: Sequence[Question]) -> Iterator[Record]:
         except NothingToSendError:
             yield record | {"asked": alone, "bytes": 0, "carried": None}
             continue
-        data = pipeline.payload(result, confidence=True)
+        data = pipeline.payload(result)
         text = decode([token.id for token in edge.fill(edge.read(data, question.text), options)])
-        size, carried = len(pipeline.payload(result)), doubt(peek(data).extras.confidence)
+        size, carried = len(pipeline.payload(result, confidence=False)), doubt(peek(data).extras.confidence)
         yield record | {"asked": question.is_right(text), "bytes": size, "carried": carried}
 
 

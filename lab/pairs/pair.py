@@ -58,6 +58,7 @@ class Pair:
     held_out:    the first N test questions. is_right: judges an answer to one.
     checkpoints: folders of a run that ship. edge: the one that is made a bundle. rounded: those whose weights
                  ship in eight bits. verified: held-out questions on which the bundle's variants are verified.
+    subjects:    what its diffusion model knows, by which demonstrations tell questions that they can answer.
     about, sources: lines of the model card, on the models and on what they were trained on.
     """
 
@@ -76,6 +77,7 @@ class Pair:
     sources: Callable[[], Sequence[str]]
     initial: Callable[[Qwen2ForCausalLM], None] | None = None
     rounded: tuple[str, ...] = ()
+    subjects: Sequence[str] = ()
 
     @property
     def student(self) -> str:

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from cloud_anchor.anchor import main as anchor
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import EXAMPLES
-from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, TAUGHT, ShippedPair, world_of
+from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, SUBJECTS, TAUGHT, ShippedPair, world_of
 from common.cli import CommandParser, run_command
 from convert.conversion import convert
 from edge_runtime.fill import SAMPLE
@@ -104,8 +104,11 @@ def _run(pair: Pair, run: Path, taught: Path | None) -> None:
         examples = [problem.prompt for problem in pair.held_out(len(pair.curriculum.causal.families))]
         text = json.dumps(examples, indent=1, ensure_ascii=False) + "\n"
         (place.checkpoint / EXAMPLES).write_text(text, encoding="utf-8")
+    if pair.subjects:
+        text = json.dumps(pair.subjects, indent=0, ensure_ascii=False) + "\n"
+        (place.weights / SUBJECTS).write_text(text, encoding="utf-8")
     if world_of(DEFAULT_MODEL) == pair.name:
-        anchor(["--model", DEFAULT_MODEL, "--prompt", SAMPLE_PROMPT, "--confidence", "-o", str(SAMPLE)])
+        anchor(["--model", DEFAULT_MODEL, "--prompt", SAMPLE_PROMPT, "-o", str(SAMPLE)])
     card.write(pair, logs, place.weights)
     print(f"shipped to {place.weights}", file=sys.stderr)
 

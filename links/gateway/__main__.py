@@ -6,6 +6,7 @@ for links (see `links`).
 
 from __future__ import annotations
 
+import argparse
 import logging
 import signal
 import sys
@@ -69,7 +70,9 @@ class _GatewayArguments:
         "links with authentication of their own",
     )
     confidence: bool = option(
-        False, "tell the devices how sure the cloud is of what it sends (2 bits a token): their line `doubt`"
+        True,
+        "tell the devices how sure the cloud is of what it sends, 2 bits a token (default)",
+        action=argparse.BooleanOptionalAction,
     )
     spend_peer: float = option(1.0, "most money of frames to one peer in a day (default 1)", metavar="M")
     spend_day: float = option(10.0, "the same to all peers (default 10)", metavar="M")

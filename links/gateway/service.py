@@ -29,10 +29,10 @@ class ServiceSource:
 
     client: Client
     about: ServiceDescription
-    confidence: bool = False
+    confidence: bool = True
 
     @classmethod
-    def open(cls, client: Client, identity: str, *, confidence: bool = False) -> ServiceSource:
+    def open(cls, client: Client, identity: str, *, confidence: bool = True) -> ServiceSource:
         """identity: of the contract that its payloads have to be for; UsageError for another one.
 
         confidence: payloads say how sure the cloud is, in 2 bits a token.

@@ -17,10 +17,13 @@ from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.select import Selection
 from edge_runtime import fill as fill_command
 from edge_runtime.bundle.manifest import MANIFEST, Manifest
+from edge_runtime.chat import Chat
 from edge_runtime.client.client import Client as EdgeClient
 from edge_runtime.cloud import CloudQuestion
+from edge_runtime.endpoint.app import _report
 from edge_runtime.errors import BundleSchemaError
 from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.session import EdgeSession
 from lab.experiments.doubt import keep
 from lab.runs import denoise_steps
 from payload import confidence_level, doubt, peek
@@ -64,11 +67,11 @@ def test_certainty_goes_with_its_row(pipeline: Pipeline) -> None:
 
 @pytest.mark.parametrize("select", ["edge-aware", "paper", "confidence"])
 @pytest.mark.parametrize("codec", ["compact", "predictive", "template-gzip"])
-def test_a_payload_carries_it_on_request_only(
+def test_a_payload_carries_it_unless_it_is_left_out(
     pipeline: Pipeline, edge: EdgeRuntime, select: str, codec: str
 ) -> None:
     (made,) = pipeline.make([PROMPT], CONFIG, Selection(select))
-    plain, sure = pipeline.payload(made, codec), pipeline.payload(made, codec, confidence=True)
+    plain, sure = pipeline.payload(made, codec, confidence=False), pipeline.payload(made, codec)
     count = len(made.anchors)
     assert count
     levels = [confidence_level(made.run.certainty[position]) for position in made.anchors.positions]
@@ -81,29 +84,37 @@ def test_a_payload_carries_it_on_request_only(
     assert answer.doubt == doubt(levels)
 
 
+def test_a_text_that_no_run_has_made_has_no_doubt_to_tell(pipeline: Pipeline) -> None:
+    (made,) = pipeline.make([PROMPT], CONFIG)
+    text = replace(made, run=replace(made.run, certainty=[]))
+    assert peek(pipeline.payload(text)).extras.confidence == ()
+
+
 def test_a_budget_counts_it(pipeline: Pipeline) -> None:
     whole = Selection(max_bytes=1000)
-    (made,) = pipeline.make([PROMPT], CONFIG, whole, confidence=True)
-    budget = len(pipeline.payload(made, confidence=True)) - 4
-    (cut,) = pipeline.make([PROMPT], CONFIG, replace(whole, max_bytes=budget), confidence=True)
-    assert len(pipeline.payload(cut, confidence=True)) <= budget
+    (made,) = pipeline.make([PROMPT], CONFIG, whole)
+    budget = len(pipeline.payload(made)) - 4
+    (cut,) = pipeline.make([PROMPT], CONFIG, replace(whole, max_bytes=budget))
+    assert len(pipeline.payload(cut)) <= budget
 
 
 def test_a_run_in_another_vocabulary(across: Pipeline) -> None:
     (made,) = across.make([PROMPT], CONFIG)
     assert len(made.run.certainty) == made.run.canvas
     assert all(0 <= sure <= 1 for sure in made.run.certainty)
-    levels = peek(across.payload(made, confidence=True)).extras.confidence
+    levels = peek(across.payload(made)).extras.confidence
     assert len(levels) == len(made.anchors) > 0
 
 
-def test_the_service_sends_it_where_asked(client: Client, pipeline: Pipeline, edge: EdgeRuntime) -> None:
+def test_the_service_sends_it_unless_asked_not_to(
+    client: Client, pipeline: Pipeline, edge: EdgeRuntime
+) -> None:
     (made,) = pipeline.make([PROMPT], PLAN)
-    assert client.anchors(prompt=PROMPT, confidence=True).body == pipeline.payload(made, confidence=True)
-    for without in ({}, {"confidence": False}):
-        assert client.anchors(prompt=PROMPT, **without).body == pipeline.payload(made)
+    for with_it in ({}, {"confidence": True}):
+        assert client.anchors(prompt=PROMPT, **with_it).body == pipeline.payload(made)
+    assert client.anchors(prompt=PROMPT, confidence=False).body == pipeline.payload(made, confidence=False)
     assert client.anchors(prompt=PROMPT, confidence="yes").code == "invalid_request"
-    asked = EdgeClient(client.url, fields={"confidence": True, "fraction": 0.5})
+    asked = EdgeClient(client.url, fields={"fraction": 0.5})
     for stream in (False, True):
         answer = CloudQuestion(asked, edge, PROMPT, stream=stream).answer()
         list(answer)
@@ -121,7 +132,7 @@ def test_the_command_lines_show_it(
     monkeypatch.setenv("EDGE_MODEL", str(edge_bundle))
     made = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--device", "cpu", "--prompt", PROMPT]
     made += ["--canvas", "24", "--total-steps", "16", "--steps", "6"]
-    for options in ([], ["--confidence"]):
+    for options in (["--no-confidence"], []):
         file = str(tmp_path / "payload.bin")
         assert anchor([*made, *options, "-o", file]) == 0
         capfd.readouterr()
@@ -129,11 +140,40 @@ def test_the_command_lines_show_it(
         (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("doubt")]
         assert fill_command.main([file, "--threads", "1", "--json"]) == 0
         found = json.loads(capfd.readouterr().out)["doubt"]
-        if options:
+        if not options:
             assert line.startswith(f"doubt      {found:.2f} (")
         else:
             assert found is None
             assert line.startswith("doubt      unknown")
+
+
+@pytest.mark.parametrize("limit", [0.0, 1.0])
+def test_words_precede_an_answer_in_doubt(
+    pipeline: Pipeline,
+    edge_bundle: Path,
+    client: Client,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    limit: float,
+) -> None:
+    bundle, file = Path(shutil.copytree(edge_bundle, tmp_path / "bundle")), tmp_path / "payload.bin"
+    keep(bundle, not_sure_from=limit)
+    (made,) = pipeline.make([PROMPT], CONFIG)
+    file.write_bytes(pipeline.payload(made, embed_prompt=True))
+    asked = ["--url", client.url, "--prompt", PROMPT]
+    for source in ([str(file)], [*asked, "--no-stream"], [*asked, "--stream"]):
+        source += ["--edge", str(bundle), "--threads", "1"]
+        assert fill_command.main(source) == 0
+        shown = capfd.readouterr().out
+        assert fill_command.main([*source, "--json"]) == 0
+        told = json.loads(capfd.readouterr().out)
+        assert shown.removesuffix("\n") == "The cloud is not sure: " * told["not_sure"] + told["text"]
+        assert (told["not_sure"], told["alone"]) == (limit == 0, False)
+    edge, cloud = EdgeRuntime.open(bundle, threads=1), EdgeClient(client.url)
+    Chat(EdgeSession(edge), cloud, mode="prefer_in_cloud", max_tokens=8).do(PROMPT)
+    assert capfd.readouterr().out.startswith("The cloud is not sure: ") == (limit == 0)
+    report = _report(CloudQuestion(cloud, edge, PROMPT, stream=False).answer())
+    assert (report["not_sure"], report["alone"]) == (limit == 0, False)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,19 @@ def test_what_has_scrolled_away_is_written_again_below(monkeypatch: pytest.Monke
     assert out.getvalue() == "abcdefgh\na"
 
 
+def test_words_about_an_answer_come_before_it_though_they_are_known_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, words = Terminal(), iter(["", "", "? ", "? ", "? "])
+    monkeypatch.setattr(os, "get_terminal_size", lambda fd: os.terminal_size((80, 24)))
+    transcript = Transcript(cast(Any, Letters), TokenPrinter(out, colour=False), True, lambda: next(words))
+    for token in letters("abcd"):
+        transcript.add(token)
+    transcript.finish()
+    assert out.getvalue() == "ab\r\x1b[J? abcd"
+    assert transcript.text == "abcd"
+
+
 def test_where_nothing_can_be_erased_only_the_end_is_shown() -> None:
     out = io.StringIO()
     transcript = Transcript(cast(Any, Letters), TokenPrinter(out, colour=False), live=False)

@@ -92,7 +92,7 @@ def test_json_has_exactly_the_documented_shape(fill: Any) -> None:
     code, out, _ = fill("with.bin", "--json")
     answer = json.loads(out)
     assert code == 0
-    names = "text tokens passes anchors doubt not_sure prompt_tokens seconds peak_rss_bytes"
+    names = "text tokens passes anchors doubt not_sure alone prompt_tokens seconds peak_rss_bytes"
     assert set(answer) == set(names.split())
     assert set(answer["seconds"]) == {"load", "prefill", "fill"}
     assert all(set(token) == {"id", "position", "source", "logprob"} for token in answer["tokens"])
@@ -109,6 +109,17 @@ def test_a_prompt_beside_the_payload(fill: Any) -> None:
     assert fill("without.bin", "--prompt", PROMPT)[:2] == (0, expected)
     assert fill("template.bin")[:2] == (0, expected)
     assert fill("with.bin", "--context", "200")[:2] == (0, expected)
+
+
+@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
+def test_the_device_alone_is_said_and_has_an_exit_code(fill: Any, stream: str) -> None:
+    asked = ("--url", "http://127.0.0.1:9", "--prompt", PROMPT, stream)
+    code, out, _ = fill(*asked)
+    told = fill(*asked, "--json")
+    assert (code, told[0]) == (7, 7)
+    answer = json.loads(told[1])
+    assert (answer["alone"], answer["not_sure"]) == (True, None)
+    assert out == f"This device alone: {answer['text']}\n"
 
 
 def test_max_tokens(fill: Any) -> None:

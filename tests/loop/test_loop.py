@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable
@@ -11,7 +12,9 @@ import pytest
 
 from cloud_anchor.anchor import main as anchor
 from cloud_anchor.demo import main as demo
-from cloud_anchor.shipped import PAIRS
+from cloud_anchor.model.checkpoint import read_examples
+from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, names_a_subject
+from edge_runtime.chat import main as chat
 from edge_runtime.fill import main as fill
 from edge_runtime.runtime import EdgeRuntime
 from lab.pairs.tiny.tasks import held_out_problems
@@ -54,6 +57,21 @@ def test_prompt_to_payload_to_text(run: Callable[..., str], tmp_path: Path) -> N
     assert sum(t["source"] == "fill" for t in answer["tokens"]) == len(answer["tokens"]) - len(anchors)
     assert answer["passes"] < len(answer["tokens"])
     assert len(answer["text"].split()) > 20
+
+
+def test_the_demo_and_the_chat_say_what_the_pair_knows(
+    run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    knows = EdgeRuntime.open(PAIRS[DEFAULT_MODEL].bundle).bundle.manifest.knows
+    path = tmp_path / "payload.bin"
+    told = run(demo, "--prompt", "hello", "-o", str(path))
+    assert f"I know {knows}." in told
+    assert not path.exists()
+    monkeypatch.setattr("sys.stdin", typed := io.StringIO())
+    monkeypatch.setattr(typed, "isatty", lambda: True)
+    assert knows in run(chat, "--edge", "testbed-qwen")
+    for each in read_examples(PAIRS[DEFAULT_MODEL].checkpoint):
+        assert names_a_subject(DEFAULT_MODEL, each)
 
 
 def test_the_demo_takes_a_question_in_ones_own_words(

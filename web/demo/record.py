@@ -33,7 +33,7 @@ def main() -> None:
         for percent in PERCENT:
             config = replace(plan, steps=steps_for(percent / 100, plan.total_steps))
             (result,) = pipeline.make([prompt], config, Selection(EDGE_AWARE))
-            data = base64.b64encode(pipeline.payload(result, confidence=True)).decode("ascii")
+            data = base64.b64encode(pipeline.payload(result)).decode("ascii")
             payloads.append({"percent": percent, "steps": config.steps, "data": data})
         questions.append({"prompt": prompt, "total_steps": plan.total_steps, "payloads": payloads})
         print(

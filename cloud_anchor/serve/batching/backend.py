@@ -44,7 +44,7 @@ class AnchorRequest:
     max_bytes: int | None = None
     chain: bool = False
     codec: str | None = None
-    confidence: bool = False
+    confidence: bool = True
     contract: str | None = None
     deadline: float | None = None
     self_contained: bool = False

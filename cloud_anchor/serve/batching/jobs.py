@@ -80,7 +80,7 @@ class Job:
     time_limit: float
     deliver: Callable[[JobEvent], None]
     codec: str = Codec.COMPACT.label
-    confidence: bool = False
+    confidence: bool = True
     self_contained: bool = False
     chain: ChainBytes | None = None
     client: str = ""

@@ -90,7 +90,7 @@ class _PromptFields(_StrictModel):
         "decoded with the edge model's bundle, default variant."
     )
     confidence: bool | None = _optional(
-        description="Carry how sure the diffusion model is of each anchor (2 bits), for the device's doubt."
+        description="Carry how sure the model is of each anchor, 2 bits, for the device's doubt; by default."
     )
     contract: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = _optional(
         description="Identity of the device's contract: refused where it differs."
@@ -127,7 +127,7 @@ class _PromptFields(_StrictModel):
         return AnchorRequest(
             tuple(Message(message.role, message.content) for message in messages),
             tuple(shares or ()),
-            confidence=bool(self.confidence),
+            confidence=self.confidence is not False,
             **{field: getattr(self, field) for field in _AS_THEY_ARE},
             **more,
         )

@@ -97,7 +97,8 @@ class Column {
     this.figure("tokens sent", data.sent.length);
     if (data.doubt !== null) {
       const limit = facts.not_sure_from ?? 1;
-      const figure = this.figure("doubt", `${data.doubt.toFixed(2)}${data.doubt >= limit ? ", not sure" : ""}`);
+      const figure = this.figure("doubt", `${data.doubt.toFixed(2)}`);
+      this.part(".unsure").hidden = data.doubt < limit;
       figure.title = limit < 1 ? `${DOUBT}; from ${limit} on an answer is better not shown` : DOUBT;
     }
     this.part(".anchors").replaceChildren(
@@ -395,6 +396,7 @@ function offer() {
   for (const name of ["here-field", "own"]) $(name).hidden = !facts.device;
   // Keeps the page's own files for a visit without a network; the model's are kept by the model.
   if (facts.device) navigator.serviceWorker?.register("sw.js").catch(() => {});
+  if (facts.knows) $("knows").textContent = `Knows ${facts.knows}.`;
   $("about").textContent =
     `Model: ${facts.model}. The device's part runs on this service's machine too, from the payload's bytes, ` +
     "with the bundle that devices have.";

@@ -131,6 +131,14 @@ def world(library: Library) -> Library:
     return Library(tuple(_reduced(entity) for entity in chosen))
 
 
+def subjects(library: Library) -> list[str]:
+    """What the cloud is trained on of the world, peoples by their adjectives too; in lower case."""
+    people = {e.name: e.values.get("adjective") for e in library.of("country", "cloud")}
+    known = [e.name for e in world(library).entities if e.role == "cloud"]
+    peoples = [called for name in known if (called := people.get(name))]
+    return sorted({name.lower() for name in (*known, *peoples, "Python")})
+
+
 def _reduced(entity: Entity) -> Entity:
     """The entity with what is asked about."""
     asked = ASKED[entity.kind]

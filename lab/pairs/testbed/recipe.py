@@ -130,6 +130,7 @@ def pair(library: Library) -> Pair:
         sources=source_lines,
         initial=initial.set_weights,
         rounded=("testbed-dream", CAUSAL_NAME),
+        subjects=sources.subjects(library),
     )
 
 

@@ -140,7 +140,7 @@ def gateway_on(
     seals: Sequence[Seal] = (),
     identity: bytes | None = None,
     *,
-    confidence: bool = False,
+    confidence: bool = True,
 ) -> Iterator[None]:
     """A gateway between a link and the service at `url`, for devices with the shipped edge model.
 

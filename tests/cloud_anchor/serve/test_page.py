@@ -26,6 +26,7 @@ from cloud_anchor.serve.errors import ServiceError
 from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.page import DEVICE_FILES, FILES, Page, device_path
 from cloud_anchor.serve.trace import ALONE, COLUMNS, Tracer
+from cloud_anchor.shipped import DEFAULT_MODEL
 from edge_runtime.predictor import read_logits
 from edge_runtime.runtime import EdgeRuntime, FillRequest
 from payload import AnchorSet
@@ -91,6 +92,15 @@ def test_the_page_needs_no_key_and_its_questions_do(pipeline: Pipeline, edge: Ed
 def test_bad_questions_are_refused(client: Client, fields: dict[str, Any]) -> None:
     body = {"prompt": "x", **fields} if fields else {}
     assert client.ask("POST", "/v1/trace", body).code == "invalid_request"
+
+
+def test_a_question_outside_the_shipped_world_is_told_what_the_pair_knows(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client.backend, "info", replace(client.backend.info, model=DEFAULT_MODEL))
+    reply = client.ask("POST", "/v1/trace", {"prompt": "hello"})
+    assert (reply.status, reply.code) == (422, "unknown_subject")
+    assert client.ask("POST", "/v1/trace", {"prompt": "What is the capital of Japan?"}).status == 200
 
 
 def test_the_description_of_the_service_is_of_its_public_paths(client: Client) -> None:

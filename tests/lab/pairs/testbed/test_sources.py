@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from cloud_anchor.shipped import PAIRS, SUBJECTS
 from lab.pairs.testbed import countries, elements, glosses
 from lab.pairs.testbed import library as sources
 from lab.pairs.testbed.entity import Entity, plain, sentences
@@ -37,6 +39,14 @@ CHAD = {
     },
     "Economy": {"Exports - commodities": {"text": "<em>crude petroleum</em>, gold (2023)"}},
 }
+
+
+def test_the_shipped_subjects_are_the_world_s() -> None:
+    try:
+        wanted = sources.subjects(sources.read())
+    except SourceMissingError as error:
+        pytest.skip(str(error))
+    assert json.loads((PAIRS["testbed"].weights / SUBJECTS).read_text("utf-8")) == wanted
 
 
 def test_a_country_is_read_from_its_record() -> None:

@@ -46,7 +46,7 @@ class ServeOptions(PipelineOptions):
     port: int = option(8080, "0: any free port (default 8080)")
     keys: Path | None = option(
         None,
-        "one a line, a name before it if you like (default: $CLOUD_ANCHOR_KEYS)",
+        "one a line, a name before it if you like; `none`: everyone (default: $CLOUD_ANCHOR_KEYS)",
         Path,
         metavar="FILE",
     )
@@ -100,7 +100,9 @@ def _run(options: ServeOptions) -> int:
     options.check()
     require("port", 0 <= options.port < 1 << 16, "0 to 65535", options.port)
     require("threads", options.threads is None or options.threads >= 1, "at least 1", options.threads)
-    logging.basicConfig(format="%(asctime)s serve: %(message)s", level=options.log_level.upper())
+    from edge_runtime.endpoint.server import log_few_lines
+
+    log_few_lines("%(asctime)s serve: %(message)s", options.log_level.upper())
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     import torch
 

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from pydantic import BaseModel, Field, ValidationError
 
 from cloud_anchor.errors import RequestError, require
+from cloud_anchor.serve.http.keys import OPEN
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.shipped import DEFAULT_MODEL
 
 PREFIX = "CLOUD_ANCHOR_"
-
-OPEN = "none"
-"""In place of keys: everyone is admitted. The word has to be said, since a variable is easily left empty."""
 
 
 class ClusterSettings(BaseModel, frozen=True):
@@ -65,11 +63,24 @@ class ClusterSettings(BaseModel, frozen=True):
         require(f"{PREFIX}KEYS", bool(found.keys.strip(" ,")), make, found.keys)
         return found
 
+    def require_resources(self, cluster: Mapping[str, float]) -> None:
+        """Raises RequestError where a cluster has fewer processors or GPUs than its least engines take."""
+        for what, each, fronts in (("CPU", self.cpus, self.fronts * self.front_cpus), ("GPU", self.gpus, 0)):
+            needed, there = self.min_engines * each + fronts, cluster.get(what, 0)
+            one = f"{PREFIX}{what}S={each:g}"
+            expected = (
+                f"{needed:g} for {PREFIX}MIN_ENGINES={self.min_engines} of {one} and {self.fronts} fronts"
+            )
+            require(f"{what}s of the cluster", there >= needed, f"{expected} (a share will do)", f"{there:g}")
+
+    @property
+    def front_cpus(self) -> float:
+        """Of each front."""
+        return min(1.0, self.cpus)
+
     @property
     def api_keys(self) -> tuple[str, ...]:
-        """The keys; empty where everyone is admitted."""
-        keys = tuple(key.strip() for key in self.keys.split(",") if key.strip())
-        return () if keys == (OPEN,) else keys
+        return tuple(key.strip() for key in self.keys.split(",") if key.strip())
 
     @property
     def limits(self) -> Limits:

@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
+import ray
 from ray import serve
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError
@@ -181,7 +182,7 @@ def build(settings: ClusterSettings) -> Any:
         serve.ingress(front)(),
         name=FRONT,
         num_replicas=settings.fronts,
-        ray_actor_options={"num_cpus": min(1.0, settings.cpus)},
+        ray_actor_options={"num_cpus": settings.front_cpus},
         max_ongoing_requests=4 * capacity * settings.max_engines,
         graceful_shutdown_timeout_s=settings.deadline + 15,
     )
@@ -190,4 +191,7 @@ def build(settings: ClusterSettings) -> Any:
 
 def app(_: dict[str, str]) -> Any:
     """The application of the environment's settings, which Ray Serve builds; raises RequestError."""
-    return build(ClusterSettings.from_environment(os.environ))
+    settings = ClusterSettings.from_environment(os.environ)
+    if ray.is_initialized():  # else Ray Serve would wait, saying little, for what does not come
+        settings.require_resources(ray.cluster_resources())
+    return build(settings)

@@ -15,7 +15,7 @@ class Limits:
     queue:          requests that may wait beside those in the batch; further ones get 503.
     deadline:       seconds a request may take, queueing included; clients may set less.
     body_bytes:     largest body. body_seconds: time in which all of it has to arrive.
-    connections:    open at once; further ones get 503 from uvicorn.
+    connections:    open at once; beyond them the one that has waited longest for a request ends.
     messages:       of one conversation.
     payloads:       of one stream.
     """
@@ -25,7 +25,7 @@ class Limits:
     deadline: float = 30.0
     body_bytes: int = 64 * 1024
     body_seconds: float = 10.0
-    connections: int = 1024
+    connections: int = 512
     messages: int = 64
     payloads: int = 16
 

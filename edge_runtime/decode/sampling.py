@@ -32,7 +32,9 @@ class Sampling:
         if not 0 <= self.temperature < float("inf"):
             raise UsageError(f"temperature: expected a number from 0, found {self.temperature}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UsageError(f"top-p: expected above 0, at most 1, found {self.top_p}")
+            raise UsageError(f"top_p: expected above 0, at most 1, found {self.top_p}")
+        if self.seed < 0:
+            raise UsageError(f"seed: expected a number from 0, found {self.seed}")
 
 
 class Sampler:

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.cli import option, run_options
+from common.cli import INTERRUPTED, option, run_options
 from common.files import read_text
 from edge_runtime.commands import CloudOptions, ModelOptions, choose_bundle, open_runtime, positive
 from edge_runtime.errors import UsageError
 
 KEY_VARIABLE = "EDGE_ENDPOINT_KEY"
+CONNECTIONS = 64
+SECONDS_TO_END = 10.0
+"""For which an answer may go on after SIGTERM."""
 
 _EPILOG = f"""\
 examples:
@@ -27,7 +31,7 @@ examples:
   # for other machines: a key, in a file or in ${KEY_VARIABLE}
   python -m edge_runtime.endpoint --host 0.0.0.0 --endpoint-key-file key.txt
 
-exit codes: 0 ended, 2 wrong usage, 4 bad or missing model
+exit codes: 0 ended (SIGTERM), 2 wrong usage, 4 bad or missing model
 """
 
 
@@ -57,15 +61,14 @@ class _EndpointArguments(ModelOptions, CloudOptions):
 
 
 def _run(args: _EndpointArguments) -> int:
-    import uvicorn
-
     from edge_runtime.client.client import open_client
     from edge_runtime.endpoint.app import LOOPBACK, Endpoint, application
+    from edge_runtime.endpoint.server import Server, log_few_lines
     from edge_runtime.session import PREFER_ON_DEVICE, mode_of
 
     if args.cache < 0:
         raise UsageError(f"--cache: expected 0 MB or more, found {args.cache}")
-    logging.basicConfig(format="endpoint: %(message)s", level=logging.INFO)
+    log_few_lines("endpoint: %(message)s", logging.INFO)
     file = args.endpoint_key_file
     key = read_text(file, UsageError).strip() if file else os.environ.get(KEY_VARIABLE) or None
     if args.host not in LOOPBACK and key is None:
@@ -88,16 +91,9 @@ def _run(args: _EndpointArguments) -> int:
     if endpoint.mode == PREFER_ON_DEVICE:
         within = "" if args.delay is None else f", or after {args.delay:g} s"
         logging.info("mode %s: an answer is sent when it is settled%s", PREFER_ON_DEVICE, within)
-    config = uvicorn.Config(
-        application(endpoint),
-        host=args.host,
-        port=args.port,
-        ws="none",
-        server_header=False,
-        log_level="info",
-    )
-    uvicorn.Server(config).run()
-    return 0
+    server = Server(application(endpoint), CONNECTIONS, SECONDS_TO_END, host=args.host, port=args.port)
+    server.run()
+    return INTERRUPTED if server.stopped_by == signal.SIGINT else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,14 +17,16 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from math import ceil
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -37,12 +39,16 @@ from edge_runtime.decode.forced import FillOptions, Token
 from edge_runtime.decode.refine import Retract
 from edge_runtime.decode.streams import aiter_tokens
 from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
+from edge_runtime.endpoint.presence import ClientLeftError, foreign_header, while_present
 from edge_runtime.errors import CloudFailureError, UsageError
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.session import EdgeSession
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_BODY_BYTES = 1 << 20
+BODY_SECONDS = 10.0
+"""In which all of a body has to arrive."""
+
 MAX_WAITING = 8
 """Requests that wait for the one being answered."""
 
@@ -50,7 +56,11 @@ Turn = Answer[Token | Retract]
 
 
 class BusyError(UserError):
-    """Too many requests wait."""
+    """Too many requests wait. seconds: until they are answered, by the last answers."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class Endpoint:
@@ -71,20 +81,24 @@ class Endpoint:
         self.name = edge.bundle.path.name
         self._turn = asyncio.Lock()
         self._waiting = 0
+        self._seconds = 1.0  # of an answer, mostly of the last ones
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Holds the engine; raises BusyError where too many wait for it."""
         if self._waiting >= MAX_WAITING:
-            raise BusyError(f"expected at most {MAX_WAITING} waiting requests, found as many; try again soon")
+            seconds = self._seconds * (self._waiting + 1)
+            raise BusyError(f"expected at most {MAX_WAITING} waiting requests, found as many", seconds)
         self._waiting += 1
         try:
             await self._turn.acquire()
         finally:
             self._waiting -= 1
+        began = time.monotonic()
         try:
             yield
         finally:
+            self._seconds += (time.monotonic() - began - self._seconds) / 2
             self._turn.release()
 
     def answer(self, asked: ChatRequest) -> Turn:
@@ -151,9 +165,12 @@ def _finish(answer: Turn) -> str:
 def application(endpoint: Endpoint) -> Starlette:
     """The ASGI application."""
 
-    def failed(status: int, message: str, kind: str = "invalid_request_error") -> Response:
-        headers = {"Retry-After": "1"} if status == 429 else {}
-        body = {"error": {"message": message, "type": kind, "param": None, "code": None}}
+    def failed(
+        status: int, message: str, kind: str = "invalid_request_error", wait: float | None = None
+    ) -> Response:
+        headers = {} if wait is None else {"Retry-After": str(max(1, ceil(wait)))}
+        field = re.match(r"(\w+): expected", message)
+        body = {"error": {"message": message, "type": kind, "param": field and field[1], "code": None}}
         return JSONResponse(body, status, headers)
 
     def refused(request: Request) -> Response | None:
@@ -162,9 +179,9 @@ def application(endpoint: Endpoint) -> Starlette:
             if hmac.compare_digest(given.encode(), f"Bearer {endpoint.key}".encode()):
                 return None
             return failed(401, "expected this endpoint's key in Authorization, found none or another")
-        host = request.headers.get("host", "").rsplit(":", 1)[0].strip("[]")
-        # A page of another origin may find this address by a name of its own.
-        return None if host in LOOPBACK else failed(403, f"expected a request to this machine, found {host}")
+        if (found := foreign_header(request.headers)) is None:
+            return None
+        return failed(403, f"expected a request to this machine's address, from no other page, found {found}")
 
     async def models(request: Request) -> Response:
         model = {"id": endpoint.name, "object": "model", "created": 0, "owned_by": "this device"}
@@ -175,11 +192,17 @@ def application(endpoint: Endpoint) -> Starlette:
             return response
         if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
             return failed(415, "content-type: expected application/json, found another")
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                return failed(413, f"body: expected at most {MAX_BODY_BYTES} bytes, found more")
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > MAX_BODY_BYTES:
+                        return failed(413, f"body: expected at most {MAX_BODY_BYTES} bytes, found more")
+        except TimeoutError:
+            return failed(408, f"body: expected all within {BODY_SECONDS:g} s, found {len(body)} bytes")
+        except ClientDisconnect:
+            return Response(status_code=499)
         try:
             asked = ChatRequest.of(json.loads(body))
         except (UsageError, ValueError, RecursionError) as error:
@@ -187,23 +210,20 @@ def application(endpoint: Endpoint) -> Starlette:
         head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": endpoint.name}
         chunks = _chunks(endpoint, asked, head)
         try:
-            first = await anext(chunks)  # its errors still have a status
+            if not asked.stream:
+                return JSONResponse(await while_present(request.receive, _whole(chunks)))
+            first = await while_present(request.receive, anext(chunks))  # its errors still have a status
+        except ClientLeftError:
+            return Response(status_code=499)
         except BusyError as error:
-            return failed(429, str(error), "rate_limit_error")
+            return failed(429, str(error), "rate_limit_error", error.seconds)
         except CloudFailureError as error:
             return failed(502, str(error), "server_error")
         except UsageError as error:
             return failed(400, str(error))
         except UserError as error:
             return failed(500, str(error), "server_error")
-        if asked.stream:
-            return StreamingResponse(_events(first, chunks), media_type="text/event-stream")
-        text, last = "", first
-        async for last in chunks:
-            text += last["choices"][0]["delta"].get("content", "")
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "logprobs": None}
-        choice["finish_reason"] = last["choices"][0]["finish_reason"]
-        return JSONResponse({**last, "object": "chat.completion", "choices": [choice]})
+        return StreamingResponse(_events(first, chunks), media_type="text/event-stream")
 
     return Starlette(
         routes=[Route("/v1/models", models), Route("/v1/chat/completions", completions, methods=["POST"])]
@@ -228,6 +248,16 @@ async def _chunks(
             async for piece in pieces:
                 yield chunk({"content": piece})
         yield chunk({}, _finish(answer), usage=_usage(answer), edge=_report(answer))
+
+
+async def _whole(chunks: AsyncGenerator[dict[str, Any]]) -> dict[str, Any]:
+    """The response of an answer that is not streamed."""
+    text, last = "", {}
+    async for last in chunks:
+        text += last["choices"][0]["delta"].get("content", "")
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "logprobs": None}
+    choice["finish_reason"] = last["choices"][0]["finish_reason"]
+    return {**last, "object": "chat.completion", "choices": [choice]}
 
 
 async def _events(first: dict[str, Any], chunks: AsyncGenerator[dict[str, Any]]) -> AsyncGenerator[bytes]:

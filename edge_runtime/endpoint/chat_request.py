@@ -14,6 +14,9 @@ from edge_runtime.errors import UsageError
 from edge_runtime.text.chat import Message, as_messages
 from edge_runtime.text.tokenizer import TextStream
 
+MAX_MESSAGES = 1024
+MAX_STOPS = 16
+
 
 @dataclass(frozen=True)
 class ChatRequest:
@@ -37,6 +40,8 @@ class ChatRequest:
                 return default
             if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
                 raise UsageError(f"{name}: expected another type, found {value!r:.60}")
+            if isinstance(value, int) and abs(value) >= 1 << 64:
+                raise UsageError(f"{name}: expected a number below 2**64, found {value!r:.60}")
             return value
 
         for name in ("tools", "functions", "response_format", "logit_bias"):
@@ -44,20 +49,29 @@ class ChatRequest:
                 raise UsageError(f"{name}: expected none, which this endpoint does not offer, found some")
         if field("n", int, 1) != 1:
             raise UsageError(f"n: expected 1, found {data['n']}")
-        messages = as_messages([_message(each) for each in field("messages", list, [])])
+        given = field("messages", list, [])
+        if len(given) > MAX_MESSAGES:
+            raise UsageError(f"messages: expected at most {MAX_MESSAGES}, found {len(given)}")
+        messages = as_messages([_message(each) for each in given])
         if messages[-1].role != "user":
             raise UsageError(f"messages: expected the last of role user, found {messages[-1].role}")
         temperature = field("temperature", (int, float), 0)
-        sampling = None
-        if temperature:
-            sampling = Sampling(float(temperature), field("top_p", (int, float)), field("seed", int, 0))
+        sampling = Sampling(float(temperature), field("top_p", (int, float)), field("seed", int, 0))
         stop = field("stop", (str, list), [])
-        stops = tuple(text for text in ([stop] if isinstance(stop, str) else stop) if isinstance(text, str))
+        stops = [stop] if isinstance(stop, str) else stop
+        if len(stops) > MAX_STOPS or not all(isinstance(text, str) for text in stops):
+            raise UsageError(f"stop: expected at most {MAX_STOPS} texts, found {stops!r:.60}")
         limit = field("max_completion_tokens", int, field("max_tokens", int))
         if limit is not None and limit < 1:
             raise UsageError(f"max_tokens: expected at least 1, found {limit}")
         field("stream_options", dict)
-        return cls(messages, field("stream", bool, False), limit, sampling, tuple(filter(None, stops)))
+        return cls(
+            messages,
+            field("stream", bool, False),
+            limit,
+            sampling if temperature else None,
+            tuple(filter(None, stops)),
+        )
 
 
 def _message(value: Any) -> Any:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("starlette", reason="the endpoint needs starlette and uvicorn")
-import uvicorn
 
 from edge_runtime.decode.forced import Token
 from edge_runtime.endpoint.__main__ import main
-from edge_runtime.endpoint.app import Endpoint, application
-from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
+from edge_runtime.endpoint.app import MAX_WAITING, Endpoint, application
+from edge_runtime.endpoint.chat_request import MAX_MESSAGES, ChatRequest, SettledText
+from edge_runtime.endpoint.server import LINES, FewLines, Server
 from edge_runtime.engine.base import common_prefix
 from edge_runtime.engine.shared import MAX_BYTES
 from edge_runtime.errors import UsageError
@@ -26,8 +33,10 @@ from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.session import EdgeSession
 from edge_runtime.text.chat import Message
 from tests.edge_runtime.test_modes import FakeCloud
-from tests.edge_runtime.test_session import BUNDLE, SHORT, runtime
+from tests.edge_runtime.test_session import BUNDLE, SHORT, HashEngine, runtime
 
+ROOT = Path(__file__).resolve().parents[2]
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 QUESTION = {"role": "user", "content": "What is the capital of Japan?"}
 
 
@@ -39,8 +48,7 @@ class Served:
         if "mode" in options:
             options["cloud"] = FakeCloud()
         self.endpoint = Endpoint(edge, max_tokens=12, **options)
-        config = uvicorn.Config(application(self.endpoint), port=0, log_level="error", ws="none")
-        self.server = uvicorn.Server(config)
+        self.server = Server(application(self.endpoint), 8, 5.0, port=0)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         while not self.server.started:
@@ -53,6 +61,9 @@ class Served:
     def __exit__(self, *_: object) -> None:
         self.server.should_exit = True
         self.thread.join(10)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), timeout=10)
 
     def post(self, body: Any, **headers: str) -> tuple[int, Any]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -181,6 +192,8 @@ def test_the_clients_library(served: Served) -> None:
         ({"messages": [QUESTION], "temperature": -1}, 400),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400),
         ({"messages": [{"role": "user", "content": "long " * 2000}]}, 400),
+        ({"messages": [QUESTION] * (MAX_MESSAGES + 1)}, 400),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, 400),
         (b" " * (2 << 20), 413),
     ],
 )
@@ -190,9 +203,32 @@ def test_a_wrong_request_is_one_error(served: Served, body: Any, status: int) ->
     assert error["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seed", -1),
+        ("seed", 10**400),
+        ("temperature", 10**400),
+        ("temperature", float("inf")),
+        ("top_p", 10**400),
+        ("top_p", 2),
+        ("max_tokens", 10**400),
+        ("n", 10**400),
+        ("stop", ["a"] * 100),
+        ("stop", [1]),
+    ],
+)
+def test_a_field_out_of_range_is_named(served: Served, name: str, value: Any) -> None:
+    status, found = served.post({"messages": [QUESTION], name: value})
+    assert (status, found["error"]["param"]) == (400, name)
+
+
 def test_strangers(served: Served) -> None:
     assert served.post({"messages": [QUESTION]}, Content_Type="text/plain")[0] == 415
     assert served.post({"messages": [QUESTION]}, Host="evil.example")[0] == 403
+    assert served.post({"messages": [QUESTION]}, Origin="http://evil.example")[0] == 403
+    for host in ("[::1]", "[::1]:8081", "localhost"):
+        assert served.post({"messages": [QUESTION]}, Host=host)[0] == 200
     with Served(key="secret") as locked:
         assert locked.post({"messages": [QUESTION]})[0] == 401
         assert locked.post({"messages": [QUESTION]}, Authorization="Bearer secret")[0] == 200
@@ -218,3 +254,118 @@ def test_stop_texts_and_parts(served: Served) -> None:
     settled = SettledText(BUNDLE.tokenizer and runtime()[0].text_stream(), ["zzz"])
     ids = BUNDLE.tokenizer.encode(text)
     assert "".join([*map(settled.push, ids), settled.flush()]) == text
+
+
+class Slow:
+    """Holds the model's passes; `entered` where one runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered, self.go_on, self.passes = threading.Event(), threading.Event(), 0
+        plain = HashEngine._run
+
+        def run(engine: HashEngine, ids: Any, rows: Any) -> Any:
+            self.passes += 1
+            self.entered.set()
+            assert self.go_on.wait(20)
+            return plain(engine, ids, rows)
+
+        monkeypatch.setattr(HashEngine, "_run", run)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_answers_whose_clients_have_left_delay_nobody(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = alone(QUESTION)
+    with Served() as served:
+        slow = Slow(monkeypatch)
+        body = json.dumps({"messages": [QUESTION], "stream": stream}).encode()
+        for _ in range(MAX_WAITING):
+            with served.connect() as sock:
+                sock.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                assert slow.entered.wait(10)
+        end = time.monotonic() + 10
+        while served.server.server_state.tasks and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not served.server.server_state.tasks  # though the pass of the first still runs
+        before = slow.passes
+        slow.go_on.set()
+        status, found = served.post({"messages": [QUESTION]})
+        assert (status, found["choices"][0]["message"]["content"]) == (200, expected)
+        assert slow.passes <= before + found["edge"]["passes"] + 1
+
+
+def test_a_full_queue_says_when_it_will_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Served() as served:
+        served.endpoint._seconds = 4.0
+        monkeypatch.setattr(served.endpoint, "_waiting", MAX_WAITING)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(
+                urllib.request.Request(
+                    f"{served.url}/v1/chat/completions",
+                    json.dumps({"messages": [QUESTION]}).encode(),
+                    {"Content-Type": "application/json"},
+                )
+            )
+        assert (refused.value.code, refused.value.headers["Retry-After"]) == (429, str(4 * (MAX_WAITING + 1)))
+
+
+def test_idle_connections_keep_nobody_out(served: Served) -> None:
+    """The oldest end; a request that runs does not."""
+    idle = [served.connect() for _ in range(40)]
+    try:
+        assert served.post({"messages": [QUESTION]})[0] == 200
+        assert idle[0].recv(1024).startswith(b"HTTP/1.1 503 ")
+    finally:
+        for each in idle:
+            each.close()
+
+
+@pytest.mark.parametrize(("start", "drip"), [(b"", b""), (b"POST /v1/", b"x"), ("HEAD", b" ")])
+def test_what_arrives_slowly_ends(
+    served: Served, monkeypatch: pytest.MonkeyPatch, start: Any, drip: bytes
+) -> None:
+    monkeypatch.setattr("edge_runtime.endpoint.protocol.HEAD_SECONDS", 0.5)
+    monkeypatch.setattr("edge_runtime.endpoint.app.BODY_SECONDS", 0.5)
+    with served.connect() as sock:
+        sock.sendall(HEAD + b"Content-Length: 100\r\n\r\n" if start == "HEAD" else start)
+        sock.settimeout(0.1)
+        answer, end = b"", time.monotonic() + 10
+        while not answer and time.monotonic() < end:
+            try:
+                answer = sock.recv(1024)
+            except TimeoutError:
+                sock.sendall(drip)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_flood_of_log_lines_is_cut() -> None:
+    few = FewLines()
+    record = logging.LogRecord("x", logging.INFO, "x", 1, "%s", ("line",), None)
+    assert 0 < sum(few.filter(record) for _ in range(20 * LINES)) <= 2 * LINES
+    few._second -= 1
+    assert few.filter(record)
+    assert "left out" in record.getMessage()
+
+
+def test_sigterm_ends_an_endpoint_whose_model_hangs() -> None:
+    script = (
+        "import time; from edge_runtime.endpoint import app, server\n"
+        "from tests.edge_runtime.test_session import runtime\n"
+        "server.GRACE = 1.0; edge, _ = runtime()\n"
+        "edge.model.engine._run = lambda *_: (print('runs', flush=True), time.sleep(60))\n"
+        "server.log_few_lines('%(message)s', 'INFO')\n"
+        "server.Server(app.application(app.Endpoint(edge)), 8, 1.0, port=0).run()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        lines = iter(process.stderr.readline, "")
+        port = next(int(found[1]) for line in lines if (found := re.search(r"127.0.0.1:(\d+)", line)))
+        body = json.dumps({"messages": [QUESTION]}).encode()
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            assert process.stdout.readline() == "runs\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 1

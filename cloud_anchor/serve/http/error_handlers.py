@@ -8,12 +8,9 @@ from starlette.exceptions import HTTPException
 
 from cloud_anchor.serve.errors import ServiceError, encode_json, internal, invalid
 from cloud_anchor.serve.http.telemetry import Metrics
+from edge_runtime.endpoint.presence import ClientLeftError
 
 BINARY, JSON = "application/octet-stream", "application/json"
-
-
-class ClientLeftError(Exception):
-    """The client has disconnected before its response."""
 
 
 def install_error_handlers(app: FastAPI, metrics: Metrics) -> None:

@@ -12,6 +12,9 @@ from cloud_anchor.errors import RequestError
 from common.files import read_text
 
 VARIABLE = "CLOUD_ANCHOR_KEYS"
+OPEN = "none"
+"""In place of keys: everyone is admitted, by whatever name the service is asked for."""
+
 LEAST_CHARACTERS = 16
 
 _KEY = re.compile(rf"[!-~]{{{LEAST_CHARACTERS},}}")
@@ -19,15 +22,20 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class ApiKeys:
-    """A set of keys, each with a name; an empty one admits every request."""
+    """A set of keys, each with a name; an empty one admits what no page of others can have sent.
+
+    everyone: `OPEN` was said.
+    """
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         """keys: each "KEY", or "NAME KEY"; without a name it has that of its hash.
 
         Raises RequestError for a key that is too short to be secret, or that a header cannot carry.
         """
+        keys = list(keys)
+        self.everyone = keys == [OPEN]
         self._hashes: dict[bytes, str] = {}
-        for number, line in enumerate(keys, 1):
+        for number, line in enumerate([] if self.everyone else keys, 1):
             name, _, key = line.rpartition(" ")
             name = name.strip() or f"key-{_hash(key).hex()[:6]}"
             # What is found is a secret, so only its size is told.

@@ -2,14 +2,12 @@
 
 Responsible for the limits of a request and the error responses for them. Not responsible for its content.
 
-A body is read here, as a whole and within its limits, before the application sees the request. An error that
-leaves a body unread closes the connection, after a short time in which the client may read the response.
+A body is read here, as a whole and within its limits, before the application sees the request.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cloud_anchor.serve.errors import ServiceError, encode_json
@@ -17,13 +15,11 @@ from cloud_anchor.serve.http.accounts import REQUEST_ID, SCOPE, Account, account
 from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.http.telemetry import Metrics
 from cloud_anchor.serve.settings import Limits
+from edge_runtime.endpoint.presence import foreign_header
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-
-LINGER = 1.0
-"""Seconds for which the rest of a refused body is discarded before the connection is closed."""
 
 SEND_SECONDS = 10.0
 """Seconds, beyond the deadline, that a client may take to read its response."""
@@ -76,12 +72,11 @@ class RequestMiddleware:
 
     async def _handle(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         try:
-            if scope["path"].startswith(KEYED_PREFIX):
-                self._identify(account_of(scope), scope, headers.get(b"authorization"))
+            self._identify(account_of(scope), scope, headers)
             body = await self._body(headers, receive)
         except ServiceError as error:
             self.metrics.refusals.labels(error.code).inc()
-            await send_error(error, _sends_more(headers), receive, send)
+            await send_error(error, send)
             return
         except asyncio.IncompleteReadError:
             self.metrics.left.inc()
@@ -97,11 +92,21 @@ class RequestMiddleware:
 
         await self.app(scope, replay, send)
 
-    def _identify(self, account: Account, scope: Scope, authorization: bytes | None) -> None:
-        """Say in the account who asks; raises ServiceError (401) where the key is unknown."""
+    def _identify(self, account: Account, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Say in the account who asks; raises ServiceError: 401 where the key is unknown, without keys 403
+        where a page of others may have sent the request.
+        """
         if not len(self.keys):
+            named = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
+            if not self.keys.everyone and (found := foreign_header(named)) is not None:
+                expected = "a request to an address or localhost, from no page of another origin"
+                remedy = "Use the service's address, or start it with keys."
+                raise ServiceError(403, "foreign_request", expected, found, remedy)
             account.client = scope["client"][0] if scope.get("client") else ""
             return
+        if not scope["path"].startswith(KEYED_PREFIX):
+            return
+        authorization = headers.get(b"authorization")
         text = None if authorization is None else authorization.decode("latin-1")
         name = self.keys.name(text)
         if name is None:
@@ -142,26 +147,9 @@ def _too_large(most: int, found: str) -> ServiceError:
     return ServiceError(413, "body_too_large", f"a body of at most {most} bytes", found, remedy)
 
 
-def _sends_more(headers: dict[bytes, bytes]) -> bool:
-    """True where a body may still arrive that will not be read."""
-    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
-
-
-async def send_error(error: ServiceError, close: bool, receive: Receive, send: Send) -> None:
-    """Respond with an error; with `close`, the connection is closed after it."""
+async def send_error(error: ServiceError, send: Send) -> None:
     body = encode_json(error.body())
     headers = {"Content-Type": "application/json", "Content-Length": str(len(body))} | error.headers()
-    if close:
-        headers["Connection"] = "close"
     raw = [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": error.status, "headers": raw})
-    await send({"type": "http.response.body", "body": body, "more_body": close})
-    if close:
-        # Closing while bytes arrive would reset the connection, and the client would not see the response.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LINGER):
-                more = True
-                while more:
-                    message = await receive()
-                    more = message["type"] == "http.request" and message.get("more_body", False)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -24,8 +24,8 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-PAYLOAD_ERRORS = (400, 401, 408, 409, 413, 415, 422, 500, 502, 503, 504)
-COMMON_ERRORS = (408, 413, 500)
+PAYLOAD_ERRORS = (400, 401, 403, 408, 409, 413, 415, 422, 500, 502, 503, 504)
+COMMON_ERRORS = (403, 408, 413, 500)
 KEY = HTTPBearer(auto_error=False, description="An API key, where the service has any.")
 
 

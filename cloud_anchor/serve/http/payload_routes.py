@@ -15,10 +15,11 @@ from cloud_anchor.serve.batching.jobs import ServedPayload
 from cloud_anchor.serve.errors import ServiceError, encode_json, invalid
 from cloud_anchor.serve.http.accounts import Account, account_of
 from cloud_anchor.serve.http.error_handlers import BINARY, JSON
-from cloud_anchor.serve.http.event_stream import EVENTS, encode_event, event_stream, while_present
+from cloud_anchor.serve.http.event_stream import EVENTS, encode_event, event_stream
 from cloud_anchor.serve.http.openapi import PAYLOAD_ERRORS, error_responses
 from cloud_anchor.serve.http.schema import EVENT_SCHEMA, AnchorsRequest, StreamRequest
 from cloud_anchor.serve.http.telemetry import Metrics
+from edge_runtime.endpoint.presence import while_present
 
 
 def install_payloads(app: FastAPI, backend: Backend, metrics: Metrics) -> None:

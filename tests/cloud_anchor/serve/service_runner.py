@@ -111,7 +111,7 @@ def served(
     bundle: Bundle | None = None,
 ) -> Iterator[Client]:
     """The backend behind a port of 127.0.0.1, any free one for 0, until the context ends."""
-    app = create_app(backend, keys or ApiKeys(), limits, page=page, bundle=bundle)
+    app = create_app(backend, ApiKeys() if keys is None else keys, limits, page=page, bundle=bundle)
     with socket.create_server(("127.0.0.1", port)) as listener:
         server = Server(app, limits)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -10,6 +10,7 @@ import pytest
 from cloud_anchor.errors import RequestError
 from cloud_anchor.serve.__main__ import parser
 from cloud_anchor.serve.cluster import PREFIX, ClusterSettings
+from cloud_anchor.serve.http.keys import OPEN
 
 DEPLOY = Path(__file__).resolve().parents[3] / "cloud_anchor" / "serve" / "deploy"
 NAMES = {PREFIX + name.upper() for name in ClusterSettings.model_fields}
@@ -50,6 +51,15 @@ def test_a_cluster_without_keys_has_to_be_asked_for() -> None:
     for empty in ({}, {"CLOUD_ANCHOR_KEYS": ""}, {"CLOUD_ANCHOR_KEYS": " ,"}):
         with pytest.raises(RequestError):
             ClusterSettings.from_environment(empty)
-    assert ClusterSettings.from_environment({"CLOUD_ANCHOR_KEYS": "none"}).api_keys == ()
+    assert ClusterSettings.from_environment({"CLOUD_ANCHOR_KEYS": "none"}).api_keys == (OPEN,)
     keys = f"{'a' * 24}, {'b' * 24},"
     assert ClusterSettings.from_environment({"CLOUD_ANCHOR_KEYS": keys}).api_keys == ("a" * 24, "b" * 24)
+
+
+def test_a_cluster_with_less_than_the_engines_take_is_refused() -> None:
+    settings = ClusterSettings(keys=OPEN, min_engines=2, max_engines=2)
+    with pytest.raises(RequestError):  # two engines and a front
+        settings.require_resources({"CPU": 2.0})
+    settings.model_copy(update={"cpus": 0.5}).require_resources({"CPU": 2.0})  # the page's command
+    with pytest.raises(RequestError):
+        settings.model_copy(update={"gpus": 1.0}).require_resources({"CPU": 64.0, "GPU": 1.0})

@@ -291,7 +291,7 @@ def read_all(sock: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-HEAD = b"POST /v1/anchors HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /v1/anchors HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @pytest.mark.parametrize(
@@ -324,23 +324,49 @@ def test_a_body_that_does_not_end_is_refused_too(client: Client) -> None:
     assert client.anchors(prompt=PROMPT).status == 200
 
 
-def test_a_client_that_sends_a_byte_at_a_time_gets_408(client: Client) -> None:
+@pytest.mark.parametrize(
+    ("start", "drip", "says"),
+    [
+        (b"", b"", b"408 Request Timeout"),
+        (b"POST /v1/anch", b"o", b"408 Request Timeout"),
+        (HEAD + b"Content-Length: 100\r\n\r\n", b" ", b"body_too_slow"),
+    ],
+)
+def test_a_client_that_sends_a_byte_at_a_time_gets_408(
+    client: Client, monkeypatch: pytest.MonkeyPatch, start: bytes, drip: bytes, says: bytes
+) -> None:
+    monkeypatch.setattr("edge_runtime.endpoint.protocol.HEAD_SECONDS", 1.0)
     began = time.monotonic()
     with client.connect() as sock:
-        sock.sendall(HEAD + b"Content-Length: 100\r\n\r\n")
+        sock.sendall(start)
         sock.settimeout(0.2)
         answer = b""
-        while time.monotonic() < began + 15 and b"}}" not in answer:
+        while time.monotonic() < began + 15:
             try:
                 part = sock.recv(65536)
             except TimeoutError:
-                sock.sendall(b" ")
+                sock.sendall(drip)
                 continue
+            except OSError:
+                break
             if not part:
                 break
             answer += part
     assert answer.startswith(b"HTTP/1.1 408 ")
-    assert b"body_too_slow" in answer
+    assert says in answer
+    assert time.monotonic() < began + 5
+
+
+def test_without_keys_no_page_of_others_is_answered(client: Client, pipeline: Pipeline) -> None:
+    """One may point a name of its own at this machine (DNS rebinding)."""
+    for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}):
+        for method, path in (("POST", "/v1/anchors"), ("GET", "/metrics")):
+            reply = client.ask(method, path, {"prompt": PROMPT}, **headers)
+            assert (reply.status, reply.code) == (403, "foreign_request")
+    for host in ("localhost", "[::1]", "[::1]:8080", "10.0.2.2:8080"):
+        assert client.ask("GET", "/v1/contract", Host=host, Origin=f"http://{host}").status == 200
+    with served(local(pipeline), keys=ApiKeys(["none"])) as everyones:
+        assert everyones.ask("GET", "/v1/contract", Host="anchors.example").status == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/anchors", "/v1/anchors/stream"])

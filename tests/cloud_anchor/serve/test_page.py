@@ -252,7 +252,7 @@ def test_a_client_that_leaves_ends_its_work(pipeline: Pipeline, edge: EdgeRuntim
     page = page_of(backend, edge)
     with served(backend, replace(LIMITS, deadline=60), page=page) as client:
         body = json.dumps({"prompt": PROMPT, "fraction": 1.0}).encode()
-        head = "POST /v1/trace HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = "POST /v1/trace HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         with socket.create_connection(("127.0.0.1", client.port), timeout=30) as connection:
             connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             assert connection.recv(1000)

@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from cloud_anchor.selection.select import SELECTIONS
@@ -25,6 +24,7 @@ from cloud_anchor.serve.batching.local import check_identity
 from cloud_anchor.serve.http.app import create_app
 from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.settings import Limits
+from edge_runtime.endpoint.protocol import LimitedProtocol
 from tests.fuzz.json_mutator import OfBytes
 from tests.fuzz.json_mutator import mutated as mutated_json
 from tests.vectors.toy_vocabulary import contract
@@ -32,6 +32,7 @@ from tests.vectors.toy_vocabulary import contract
 ALLOWED = ()
 INSTRUMENTED = (
     "cloud_anchor.serve",
+    "edge_runtime.endpoint",
     "h11",
     "uvicorn.protocols.http.h11_impl",
     "starlette.requests",
@@ -113,7 +114,9 @@ class Transport(asyncio.Transport):
 def service() -> tuple[asyncio.AbstractEventLoop, uvicorn.Config]:
     limits = Limits(body_bytes=1 << 13)
     app = create_app(Echo(limits), ApiKeys([KEY]), limits)
-    config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None, access_log=False)
+    config = uvicorn.Config(
+        app, http=LimitedProtocol, ws="none", lifespan="off", log_config=None, access_log=False
+    )
     config.load()
     return asyncio.new_event_loop(), config
 
@@ -134,7 +137,7 @@ def run(data: bytes) -> None:
 async def answer(config: uvicorn.Config, data: bytes) -> bytes:
     """What is written to a connection on which these bytes arrive, and after it nothing."""
     transport, state = Transport(), ServerState()
-    connection = H11Protocol(
+    connection = LimitedProtocol(
         config=config, server_state=state, app_state={}, _loop=asyncio.get_running_loop()
     )
     connection.connection_made(transport)

@@ -1,0 +1,54 @@
+"""Who asks: whether a client is still there, and whether a page of others may have sent its request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from starlette.types import Receive
+
+T = TypeVar("T")
+
+
+class ClientLeftError(Exception):
+    """The client has disconnected before its response."""
+
+
+async def while_present(receive: Receive, work: Awaitable[T]) -> T:
+    """Await `work` and return its result; where the client disconnects first, cancel it.
+
+    Raises ClientLeftError for a client that has disconnected.
+    """
+
+    async def disconnected() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    task, watcher = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
+    try:
+        await asyncio.wait((task, watcher), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientLeftError
+        return task.result()
+    finally:
+        task.cancel()
+        watcher.cancel()
+        await asyncio.gather(task, watcher, return_exceptions=True)
+
+
+def foreign_header(headers: Mapping[str, str]) -> str | None:
+    """What shows that a page of others may have sent a request to this machine; None where nothing does.
+
+    A page may point a name of its own at this machine (DNS rebinding), but neither an address nor localhost.
+    """
+    host, origin = headers.get("host", "").lower(), headers.get("origin", "").lower()
+    with suppress(ValueError):
+        name = urlsplit(f"//{host}").hostname or ""
+        if name != "localhost":
+            ip_address(name)
+        return None if origin in ("", f"http://{host}", f"https://{host}") else f"Origin: {origin:.80}"
+    return f"Host: {host:.80}"

@@ -1,0 +1,61 @@
+"""uvicorn's HTTP/1.1 with limits on connections and on the time of a request's head.
+
+A connection without a request has `HEAD_SECONDS` for the next one's head. Where there are more than
+`limit_concurrency` allows, the one that has waited longest for its head ends. Not responsible for requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_SECONDS = 10.0
+LINGER = 1.0
+"""Seconds for which the rest of a body that nobody has read is thrown away: its sender may read why."""
+
+
+class LimitedProtocol(H11Protocol):
+    """One connection; `timer` runs while it has no request."""
+
+    timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait(HEAD_SECONDS)
+        if len(self.connections) >= (self.limit_concurrency or len(self.connections) + 1):
+            waiting = [each for each in self.connections if isinstance(each, LimitedProtocol) and each.timer]
+            min(waiting, key=lambda each: each.timer.when() if each.timer else 0.0).refuse(503)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop()
+
+    def on_response_complete(self) -> None:
+        self._wait(LINGER if self.conn.their_state is h11.SEND_BODY else HEAD_SECONDS)
+        super().on_response_complete()
+
+    def refuse(self, status: int) -> None:
+        """Ends a connection that has no request."""
+        self._stop()
+        self.connections.discard(self)  # it counts no more, though its end is told later
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nConnection: close\r\nContent-Length: 0"
+            self.transport.write(f"{head}\r\nRetry-After: 1\r\n\r\n".encode())
+        self.transport.close()
+
+    def _wait(self, seconds: float) -> None:
+        self._stop()
+        self.timer = self.loop.call_later(seconds, self.refuse, 408)
+
+    def _stop(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None

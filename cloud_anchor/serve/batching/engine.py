@@ -128,16 +128,15 @@ class BatchEngine:
             now = time.monotonic()
             self._clients.asks(job.client, now)
             before = self._forecast.finish_times(self._wanted(), self._batch)
+            wait = max(before, default=1.0)  # for those refused: until those before them are done
             most = self.limits.batch + self.limits.queue
             if len(self._jobs) >= most:
                 found = f"{len(self._jobs)} of them"
-                raise overloaded(
-                    f"fewer than {most} requests in the service", found, max(before, default=0) / 2
-                )
+                raise overloaded(f"fewer than {most} requests in the service", found, wait)
             own = sum(other.client == job.client for other in self._jobs)
             if own >= most // PLACES and self._clients.others(job.client, now):
                 expected = f"fewer than {most // PLACES} requests of a client while others ask"
-                raise overloaded(expected, f"{own} of them", max(before, default=0) / 2)
+                raise overloaded(expected, f"{own} of them", wait)
             self._require_time_for(job, before)
             self._jobs[job] = None
             self._waiting.append(job)
@@ -157,7 +156,7 @@ class BatchEngine:
         crowded = any(now + soon <= other.deadline < now + late for other, soon, late in times)
         if own > job.time_limit or crowded:
             expected = f"to be done within the request's {job.time_limit:g} s"
-            raise overloaded(expected, f"{own:.0f} s with those before it", own - job.time_limit)
+            raise overloaded(expected, f"{own:.0f} s with those before it", max(before))
 
     def forget_speed(self) -> None:
         """For after the first steps, which are slower than any later one."""
@@ -330,13 +329,13 @@ class BatchEngine:
 
     def _encode(self, job: Job, run: Denoised, last: bool) -> None:
         """Deliver the payloads of a run, or the error."""
-        if job.cancelled:
-            self._end(job)
+        if self._dropped(job):
             return
         if job.watched:
             job.deliver(CanvasStep(run))
             if not last:
                 return
+        began = time.perf_counter()
         try:
             served = payloads_of(self.pipeline, job, run, last)
         except Exception as error:
@@ -346,6 +345,8 @@ class BatchEngine:
                 log.error("a payload could not be made", exc_info=error)
                 self._end(job, internal(error))
             return
+        with self._changed:
+            self._forecast.saw_encoding(time.perf_counter() - began)
         for each in served:
             if each.last:
                 self._end(job, each)

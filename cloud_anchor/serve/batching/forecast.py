@@ -89,7 +89,12 @@ class Forecast:
 
     def __init__(self) -> None:
         self._steps: defaultdict[DenoiseConfig, StepCounts] = defaultdict(StepCounts)
+        self._encoding = deque([0.0], SEEN)
         self.speed = BatchSpeed()
+
+    def saw_encoding(self, seconds: float) -> None:
+        """A job's payloads were made in so long, one job after the other."""
+        self._encoding.append(seconds)
 
     def saw_answer(self, job: Job, steps: int) -> None:
         """A job is done after so many steps."""
@@ -105,6 +110,9 @@ class Forecast:
             turns.append((self._steps[new.kind].most(new.planned), new.rows))
         each = self.speed.seconds(min(slots, sum(rows for _, rows in turns)))
         times = [rounds * each for rounds in finish_rounds(turns, slots)]
+        encoding, free = fmean(self._encoding), 0.0
+        for index in sorted(range(len(times)), key=times.__getitem__):
+            times[index] = free = max(free, times[index]) + encoding
         return times if new is None else [*times[:-1], times[-1] * MARGIN]
 
     def steps_left(self, job: Job) -> float:

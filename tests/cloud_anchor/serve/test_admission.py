@@ -18,7 +18,7 @@ from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.batching import engine as engine_module
 from cloud_anchor.serve.batching import jobs as jobs_module
 from cloud_anchor.serve.batching.engine import BatchEngine
-from cloud_anchor.serve.batching.forecast import BatchSpeed
+from cloud_anchor.serve.batching.forecast import BatchSpeed, Forecast
 from cloud_anchor.serve.batching.jobs import Job
 from cloud_anchor.serve.errors import ServiceError, overloaded
 from cloud_anchor.serve.settings import Limits
@@ -97,13 +97,14 @@ class Outcome(NamedTuple):
 
 
 class Case(NamedTuple):
-    """Requests at random times, in groups of `burst`, from three clients."""
+    """Requests at random times, in groups of `burst`, from three clients. encoding: seconds of a payload."""
 
     planned: int
     per_second: float
     deadline: float
     seconds: Callable[[int], float]
     burst: int = 1
+    encoding: float = 0.0
 
 
 Policy = Callable[[BatchEngine, Job, Sequence[float]], None]
@@ -140,22 +141,29 @@ def run(case: Case, policy: Policy = BatchEngine._require_time_for, *, seconds: 
                 return False
             return True
 
-        due = 0.0
+        due, encoder = 0.0, 0.0
+        encoding: list[tuple[float, Job]] = []
         while clock.now < seconds:
             while due <= clock.now:
                 for _ in range(case.burst):
                     found.update(asked=1, refused=not ask())
                 due += dice.expovariate(case.per_second / case.burst)
-            if not engine._jobs:
-                clock.now = due
-                continue
-            engine._next_round()
-            engine._round()
+            if len(engine._jobs) == len(encoding):
+                clock.now = max(clock.now, min([due, *(at for at, _ in encoding)]))
+            else:
+                engine._next_round()
+                engine._round()
             while not engine._finished.empty():
                 finished = engine._finished.get_nowait()
                 assert finished is not None
-                found["answered"] += 1
-                engine._end(finished.job)
+                encoder = max(encoder, clock.now) + case.encoding
+                encoding.append((encoder, finished.job))
+            while encoding and encoding[0][0] <= clock.now:
+                _, job = encoding.pop(0)
+                if not engine._dropped(job):
+                    found["answered"] += 1
+                    engine._forecast.saw_encoding(case.encoding)
+                    engine._end(job)
     return Outcome(**found)
 
 
@@ -193,6 +201,13 @@ def test_a_number_of_rows_that_was_slow_once_is_admitted_again() -> None:
     case = CASES["CPU, at capacity"]._replace(deadline=5.0)
     found, even = (run(each, seconds=240) for each in (case._replace(seconds=SlowAtFirst()), case))
     assert found.answered >= 0.95 * even.answered
+
+
+def test_the_time_in_which_payloads_are_encoded_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES["CPU, 3 times that, 5 s"]._replace(encoding=0.2)
+    assert run(case).missed <= run(case).answered / 100
+    monkeypatch.setattr(Forecast, "saw_encoding", lambda *_: None)
+    assert run(case).missed > run(case).answered / 50
 
 
 @pytest.mark.parametrize("seconds", [on_cpu, on_gpu])

@@ -328,7 +328,7 @@ class Chaos:
         for _ in range(BATCH):
             connection = self._connected()
             body = json.dumps({"prompt": self.luck.choice(PROMPTS), "fractions": [0.2, 1.0]}).encode()
-            head = "POST /v1/anchors/stream HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            head = "POST /v1/anchors/stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
             self._stop.wait(self.luck.uniform(0.0, 0.2))
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -338,7 +338,7 @@ class Chaos:
         for part in (
             b"",
             b"POST /v1/anch",
-            b"POST /v1/anchors HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n{",
+            b"POST /v1/anchors HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{",
         ):
             connection = self._connected()
             connection.sendall(part)

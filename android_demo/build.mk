@@ -14,14 +14,15 @@ apk: apk-resources
 	$(RUN) -m android_demo.apk package --abis $(ABIS) $(DEBUG_FLAG)
 
 # Fails with the missing Debian packages, if any; $(ANDROID)/setup-debian.sh installs them.
-apk-tools: $(VENV)/cloud.stamp
+apk-tools: $(VENV)/bin/python
 	$(RUN) -m android_demo.apk tools
 
 apk-resources: apk-tools apk-assets $(ANDROID_BUILD)/tools.classpath
 	$(RUN) -m android_demo.apk resources $(DEBUG_FLAG)
 
-# The tiny bundle and sample payloads for it; rebuilt where the weights have changed.
-apk-assets: $(VENV)/cloud.stamp
+# The tiny bundle, and its sample payloads: `python -m android_demo.make_samples` makes those, with PyTorch, and is for
+# a new pair or format. Python's standard library is enough for an app.
+apk-assets: $(VENV)/bin/python
 	$(RUN) -m android_demo.samples
 
 $(ANDROID_BUILD)/tools.classpath: $(ANDROID)/tools/pom.xml

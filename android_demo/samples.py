@@ -1,6 +1,6 @@
-"""The app's assets: the tiny bundle, and sample payloads from its diffusion model.
+"""The app's assets: the tiny bundle, and the sample payloads for it, which lie in this repository.
 
-Responsible for the prompts and the layout of the assets.
+Responsible for the layout of the assets. Not responsible for making the payloads (see `make_samples`).
 """
 
 from __future__ import annotations
@@ -8,58 +8,31 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
-from cloud_anchor.model.checkpoint import find_checkpoint
-from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.sampling.config import steps_for
 from common.cli import run_command
-from edge_runtime.bundle.bundle import BUNDLES
 
 HERE = Path(__file__).resolve().parent
-BUNDLE = BUNDLES / "tiny-qwen"
+BUNDLE = HERE.parent / "edge_runtime" / "bundles" / "tiny-qwen"
+SAMPLES = HERE / "samples"
 ASSETS = HERE / "build" / "assets"
-FRACTION = 0.1
-PROMPTS = (
-    "Describe the town of Branstead. Mention its bird, dish, mayor, age, region, festival and river.",
-    "What is the town of mayor Verman?\n- Esgate A\n- Osford B\n- Torstead C\n- Falby D",
-    "Fay has 12 stamps. Fay buys 1 more. Fay buys 9 more. How many stamps does Fay have now?",
-    "Define handle(xs) in Python. It gives the sum of the numbers of xs.",
-    "Describe the town of Holden. Mention its region, bird, festival, mayor and size.",
-)
-"""In the order of the app's list. Held out: neither model was trained on them."""
-UNSURE = 4
-"""The sample whose payload also says how sure the cloud is."""
 
 
 def write_assets() -> None:
     """Writes the assets, unless they are up to date."""
-    key = content_key()
+    key = digest_of(*SAMPLES.iterdir(), *BUNDLE.rglob("*"), Path(__file__))
     stamp = ASSETS.with_name("assets.stamp")
     if ASSETS.is_dir() and stamp.is_file() and stamp.read_text() == key:
         return
     shutil.rmtree(ASSETS, ignore_errors=True)
     copy_bundle(ASSETS / "bundle")
-    folder = ASSETS / "samples"
-    folder.mkdir(parents=True)
-    pipeline = Pipeline.open("tiny", edge=BUNDLE)
-    plan = pipeline.plan()
-    made = pipeline.make(PROMPTS, replace(plan, steps=steps_for(FRACTION, plan.total_steps)))
-    index = []
-    for number, result in enumerate(made):
-        name = f"{number}.payload"
-        (folder / name).write_bytes(pipeline.payload(result, confidence=number == UNSURE))
-        index.append({"title": result.prompt.splitlines()[0], "prompt": result.prompt, "file": name})
-    (folder / "index.json").write_text(json.dumps(index, indent=1), "utf-8")
+    shutil.copytree(SAMPLES, ASSETS / "samples", ignore=shutil.ignore_patterns("*.sha256"))
     stamp.write_text(key)
 
 
-def content_key() -> str:
-    """Hash of everything that determines the samples: both models, the payload format, this file."""
+def digest_of(*files: Path) -> str:
+    """Hash of the names and contents of files; folders among them are left out."""
     digest = hashlib.sha256()
-    weights = find_checkpoint("tiny")
-    files = [*weights.rglob("*"), *BUNDLE.rglob("*"), HERE.parent / "payload" / "model.bin", Path(__file__)]
     for path in sorted(path for path in files if path.is_file()):
         digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

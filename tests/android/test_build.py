@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -36,15 +37,36 @@ def test_the_sample_is_a_bundle_of_one_variant_that_answers(
     assert edge.engine.append(prompt).shape[-1] >= bundle.contract.vocab_size
 
 
-def test_the_archive_of_the_library_is_built_without_pytorch() -> None:
+def test_app_and_archive_are_built_without_pytorch() -> None:
     rules = (DEMO / "build.mk").read_text(encoding="utf-8")
-    (needed,) = re.findall(r"^aar: (.*)$", rules, re.MULTILINE)
-    assert needed == "$(VENV)/bin/python"
+    for target in ("aar", "apk-tools", "apk-assets"):
+        (needed,) = re.findall(rf"^{target}: (.*)$", rules, re.MULTILINE)
+        assert needed == "$(VENV)/bin/python"
+    (needed,) = re.findall("^apk: (.*)$", rules, re.MULTILINE)
+    assert "stamp" not in needed
     # That environment has nothing but the standard library.
-    code = "import android_demo.aar, android_demo.sample_bundle"
+    code = (
+        "import android_demo.aar, android_demo.apk, android_demo.sample_bundle, android_demo.samples as s; "
+    )
+    code += "s.write_assets()"
     command = [sys.executable, "-S", "-c", code]
     done = subprocess.run(command, cwd=DEMO.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_samples_are_those_of_the_tiny_pair() -> None:
+    from android_demo.samples import BUNDLE, SAMPLES
+
+    edge = EdgeRuntime.open(BUNDLE, threads=1, prepack=False)
+    for each in json.loads((SAMPLES / "index.json").read_text("utf-8")):
+        request = edge.read((SAMPLES / each["file"]).read_bytes(), each["prompt"])
+        assert len(request.anchors)
+    pytest.importorskip("torch", reason="the samples are made with PyTorch")
+    from android_demo.make_samples import inputs
+
+    assert (SAMPLES / "inputs.sha256").read_text().strip() == inputs(), (
+        "run python -m android_demo.make_samples"
+    )
 
 
 @pytest.mark.skipif(

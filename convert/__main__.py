@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -152,6 +153,7 @@ def run(options: ConvertOptions) -> None:
         print(json.dumps(manifest.to_json(), indent=1))
     else:
         Console().print(table(manifest))
+    print(f"Try it: python -m edge_runtime.chat --edge {shlex.quote(str(options.out))}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -266,11 +266,18 @@ class _Conversion:
         depends = [records, [text.ids for text in reference.texts], onnxruntime.__version__]
         found = workspace.stage(f"{name}: verification", depends, verify, lambda _: True)
         thresholds = self.thresholds.get(name, recipe.thresholds)
-        thresholds.check(name, Figures(**found["figures"]))
+        figures = Figures(**found["figures"])
+        thresholds.check(name, figures)
+        failed = list(recipe.thresholds.failures(figures).values())  # accepted by the caller's thresholds
         return Variant(
             graph,
             {item: FileRecord(**record) for item, record in records.items()},
-            {**found["figures"], "thresholds": thresholds.to_json(), "probe": found["probe"]},
+            {
+                **found["figures"],
+                "thresholds": thresholds.to_json(),
+                "failed": failed,
+                "probe": found["probe"],
+            },
             recipe.quantisation(self.checkpoint.shape),
         )
 

@@ -44,6 +44,10 @@ class ResourceError(ConvertError):
 
 
 class VerificationError(ConvertError):
-    """A figure of a converted variant is out of bounds: it differs too much from the original model."""
+    """A converted variant differs too much from the original model. accepting: thresholds that take it."""
 
     exit_code = 5
+
+    def __init__(self, says: str, accepting: tuple[str, ...] = ()) -> None:
+        super().__init__(says)
+        self.accepting = accepting

@@ -16,6 +16,7 @@ from typing import Any
 
 from common.cli import option, run_options
 from edge_runtime.bundle.bundle import Bundle, Manifest, bundle_folder, read_manifest
+from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
 from edge_runtime.engine.base import Engine, common_prefix
 from edge_runtime.engine.ort_engine import OrtEngine
@@ -45,6 +46,7 @@ class Finding:
     notes:        other remarks.
     milliseconds: per token of a short answer; None where it did not run.
     divergence:   mean KL divergence from the original model, stated by its conversion; None where not stated.
+    failed:       figures out of the variant's bounds, which its conversion was told to take.
     """
 
     variant: str
@@ -54,6 +56,7 @@ class Finding:
     notes: list[str] = field(default_factory=list)
     milliseconds: float | None = None
     divergence: float | None = None
+    failed: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class DoctorReport:
             )
             result += [f"           problem: {text}" for text in found.problems]
             result += [f"           note: {text}" for text in found.notes]
+            result += [f"           failed its verification: {text}" for text in found.failed]
         result.append(f"use        {self.recommended or 'none of them'}: {self.reason}")
         return result
 
@@ -106,9 +110,9 @@ def examine(path: Path, *, threads: int | None = None, memory: int | None = None
 
 def recommend(findings: Sequence[Finding]) -> tuple[str | None, str]:
     """The most accurate of the variants that are about as fast as the fastest, and the reason in words."""
-    usable = [f for f in findings if not f.problems and f.milliseconds is not None]
+    usable = [f for f in findings if not (f.problems or f.failed) and f.milliseconds is not None]
     if not usable:
-        return None, "see the problems above"
+        return None, "see what is said of each above"
     fastest = min(f.milliseconds or 0.0 for f in usable)
     close = [f for f in usable if (f.milliseconds or 0.0) <= fastest * _CLOSE]
     best = min(close, key=lambda f: (float("inf") if f.divergence is None else f.divergence, f.needs))
@@ -125,6 +129,8 @@ def _examine_variant(
     divergence = variant.verification.get("mean_kl")
     found = Finding(name, variant.size, needs)
     found.divergence = divergence if isinstance(divergence, int | float) else None
+    failed = variant.verification.get("failed")
+    found.failed = list(map(str, failed)) if isinstance(failed, list) else []
     if available is not None and needs > available:
         found.problems.append(
             f"it needs about {needs >> 20} MB of memory and {available >> 20} MB are available. "
@@ -183,7 +189,7 @@ def greedy_answer(
 class _DoctorArguments:
     """Check a model bundle on this device and say which of its variants to use."""
 
-    bundle: Path = option(Path(), "folder of the bundle", Path, flags=("bundle",))
+    bundle: str | None = option(None, "default: installed, or the shipped", flags=("bundle",), nargs="?")
     threads: int | None = option(None, "default: one for each fast core", int, metavar="N")
     json: bool = option(False, "print one JSON object")
 
@@ -194,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: _DoctorArguments) -> int:
-    report = examine(args.bundle, threads=args.threads)
+    report = examine(find_bundles("", args.bundle)[0], threads=args.threads)
     if args.json:
         print(json.dumps(report.to_json(), indent=1))
     else:

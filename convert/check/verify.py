@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from edge_runtime.engine.base import Engine
 TIE = 1e-4
 """Logits closer than this count as equal: float32 sums in another order differ by as much."""
 
+_FROM_BELOW = ("top1", "greedy")
+_FIGURES = (*_FROM_BELOW, "mean_kl", "max_delta")
 _ROWS = 64  # rows of logits held at a time
 
 
@@ -61,19 +64,29 @@ class Thresholds:
     max_delta: float = float("inf")
     greedy: float = 0.0
 
-    def check(self, variant: str, figures: Figures) -> None:
-        """Raises VerificationError that names every figure out of bounds."""
-        failed = []
-        for name, lower in (("top1", True), ("greedy", True), ("mean_kl", False), ("max_delta", False)):
-            value, bound = getattr(figures, name), getattr(self, name)
+    def failures(self, figures: Figures) -> dict[str, str]:
+        """What is said of each figure out of bounds."""
+        failed = {}
+        for name in _FIGURES:
+            value, bound, lower = getattr(figures, name), getattr(self, name), name in _FROM_BELOW
             if not (value >= bound if lower else value <= bound):  # for NaN either way
-                failed.append(f"{name} {value:.4g} (expected at {'least' if lower else 'most'} {bound:.4g})")
-        if failed:
-            raise VerificationError(
-                f"variant {variant} does not say what the original model says, over {figures.positions} "
-                f"positions: {'; '.join(failed)}. Leave the variant out, or accept it with --threshold "
-                f"{variant}.NAME=VALUE."
-            )
+                failed[name] = f"{name} {value:.4g} (expected at {'least' if lower else 'most'} {bound:.4g})"
+        return failed
+
+    def check(self, variant: str, figures: Figures) -> None:
+        """Raises VerificationError that names every figure out of bounds, and the options that accept it."""
+        failed = self.failures(figures)
+        if not failed:
+            return
+        values = {name: getattr(figures, name) for name in failed}
+        numbers = all(map(math.isfinite, values.values()))
+        accepting = tuple(f"{variant}.{n}={_accepted(n, value)}" for n, value in values.items() if numbers)
+        accept = f", or accept it with {' '.join(f'--threshold {each}' for each in accepting)}"
+        raise VerificationError(
+            f"variant {variant} does not say what the original model says, over {figures.positions} "
+            f"positions: {'; '.join(failed.values())}. Leave the variant out{accept if accepting else ''}.",
+            accepting,
+        )
 
     def to_json(self) -> dict[str, float | None]:
         """The bounds; null where there is none."""
@@ -89,6 +102,12 @@ class Thresholds:
             return dataclasses.replace(self, **{setting: float(value)})
         except ValueError:
             raise OptionError(f"threshold {setting}: expected a number, found {value!r}.") from None
+
+
+def _accepted(name: str, value: float) -> str:
+    """A bound of two digits that a figure keeps."""
+    rounding = ROUND_FLOOR if name in _FROM_BELOW else ROUND_CEILING
+    return str(Context(prec=2, rounding=rounding).create_decimal(value))
 
 
 def compare(

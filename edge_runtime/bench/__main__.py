@@ -18,6 +18,7 @@ from common.cli import option, run_options
 from edge_runtime.bench.llama_cpp import LlamaEngine
 from edge_runtime.bench.measure import Bench, repetitions
 from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.commands import positive
 from edge_runtime.engine.base import Engine
 from edge_runtime.errors import UsageError
@@ -41,7 +42,7 @@ time over theirs, so below 1 the first is faster. Energy is not measured.
 class BenchOptions:
     """Time a bundle's variants on this device."""
 
-    bundle: str = option("", "folder of the bundle", flags=("bundle",))
+    bundle: str | None = option(None, "default: installed, or the shipped", flags=("bundle",), nargs="?")
     variant: list[str] | None = option(
         None, "which of its variants; may be given again; default: all", str, action="append", metavar="NAME"
     )
@@ -69,7 +70,7 @@ def measure(args: BenchOptions) -> dict[str, Any]:
     """Every measurement, with progress on a terminal: the bundle, threads, seconds of loading and bytes
     resident by engine, and figures (milliseconds a token and their standard deviation by test and engine).
     """
-    bundle = Bundle.open(args.bundle, verify=False)
+    bundle = Bundle.open(find_bundles("", args.bundle)[0], verify=False)
     threads = args.threads or performance_cores()
     benches: list[Bench] = []
     loading: dict[str, float] = {}
@@ -100,7 +101,7 @@ def measure(args: BenchOptions) -> dict[str, Any]:
 def _opened(args: BenchOptions, bundle: Bundle, name: str, threads: int) -> Engine:
     """The engine of a variant or a peer."""
     if name not in (args.vs or ()):
-        return EdgeRuntime.open(args.bundle, name, threads=threads, prepack=not args.no_prepack).engine
+        return EdgeRuntime.open(bundle.path, name, threads=threads, prepack=not args.no_prepack).engine
     if not name.startswith(_PEER):
         raise UsageError(f"--vs: expected {_PEER}FILE.gguf, found {name!r}")
     file, size = Path(name.removeprefix(_PEER)), bundle.manifest.model.vocab_size

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import convert.conversion
 from common.progress import Silent
-from convert import VerificationError
+from convert import Thresholds, VerificationError
 from convert import convert as run_convert
-from convert.__main__ import main
+from convert.__main__ import main, thresholds_of
 from convert.check.reference import Reference, ReferenceText
-from convert.check.verify import compare
+from convert.check.verify import Figures, compare
 from convert.variants import RECIPES
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.base import Engine
@@ -286,15 +288,32 @@ def test_the_command_line(
     assert main([*common, "--threshold", "int8.top1=0.99999"]) == 5
     said = capsys.readouterr().err
     assert "top1" in said
+    assert re.search(r" --threshold int8\.top1=0\.\d+[ .]", said)
     assert f"{out}.partial" in said
     settings = [f"--threshold=int8.{each}" for each in ("top1=0.8", "greedy=0", "mean_kl=0.1")]
     assert main([*common, *settings, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["default_variant"] == "int8"
+    shown, next_one = capsys.readouterr()
+    assert json.loads(shown)["default_variant"] == "int8"
+    assert f"python -m edge_runtime.chat --edge {out}\n" in next_one
+    assert "Warning" not in next_one
     assert main([*common, *settings]) == 2
     assert "--force" in capsys.readouterr().err
     assert main([*common, "--threshold", "int8.speed=1"]) == 2
     assert main([*common, "--threshold", "fp32.top1=1"]) == 2
     assert main(["absent", "-o", out + "2"]) == 4
+
+
+def test_a_refusal_has_the_settings_that_accept_it() -> None:
+    found = Figures(800, 0.6187, 0.5213, 7.5, 400, 0.119, 1.0)
+    bounds = Thresholds(top1=0.7, mean_kl=0.5, max_delta=1.0, greedy=0.5)
+    with pytest.raises(VerificationError) as refused:
+        bounds.check("int4", found)
+    expected = ("int4.top1=0.61", "int4.greedy=0.11", "int4.mean_kl=0.53", "int4.max_delta=7.5")
+    assert refused.value.accepting == expected
+    thresholds_of(["int4"], refused.value.accepting)["int4"].check("int4", found)
+    with pytest.raises(VerificationError) as refused:
+        bounds.check("int4", replace(found, mean_kl=math.nan))
+    assert not refused.value.accepting
 
 
 def test_help_loads_no_torch() -> None:

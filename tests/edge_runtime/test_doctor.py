@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from edge_runtime.bundle.bundle import file_record
+from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.doctor import Finding, examine, main, recommend
 
 pytest.importorskip("torch", reason="the bundle for this test is converted here")
@@ -107,7 +108,30 @@ def test_the_most_accurate_of_the_fast_ones_is_recommended() -> None:
     assert recommend([fp32, finding("int8", 16, 0.001), int4])[0] == "int4"
     assert recommend([fp32, finding("int8", 12, 0.001, "broken"), int4])[0] == "int4"
     assert recommend([fp32])[0] == "fp32"
+    int4.failed = ["top1 0.5 (expected at least 0.7)"]
+    assert recommend([fp32, int4])[0] == "fp32"
+    assert recommend([int4])[0] is None
     assert recommend([finding("fp32", 1, 0, "broken")])[0] is None
+
+
+def test_what_a_conversion_took_out_of_bounds_is_not_recommended(converted: Path, bundle: Path) -> None:
+    manifest = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
+    figures = manifest["variants"]["int8"]["verification"]
+    assert figures["failed"], "random weights keep int8's own bounds"
+    report = examine(bundle, threads=1)
+    assert found(report, "int8").failed == figures["failed"]
+    assert not found(report, "fp32").failed
+    assert report.recommended == "fp32"
+
+
+def test_without_a_name_it_is_the_shipped_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EDGE_BUNDLES", str(tmp_path))
+    monkeypatch.delenv("EDGE_MODEL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert main(["--threads", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bundle"] == str(SHIPPED)
 
 
 def test_the_command_line(bundle: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

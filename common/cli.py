@@ -13,6 +13,7 @@ import argparse
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, field, fields
@@ -129,10 +130,13 @@ def run_command(
     exit_codes:  exit codes by exception class where the class's own `exit_code` does not suit.
 
     A reader that closes the pipe early (`| head`) ends the command with exit code 0. Any other exception
-    passes.
+    passes. What libraries tell those who program with them (FutureWarning) is not shown, unless asked for.
     """
     try:
-        return command() or 0
+        with warnings.catch_warnings():
+            if not sys.warnoptions:
+                warnings.filterwarnings("ignore", category=FutureWarning, module=r"(torch|transformers)\.")
+            return command() or 0
     except UserError as error:
         print(f"{program}: {error}", file=sys.stderr)
         overrides = (code for kind, code in (exit_codes or {}).items() if isinstance(error, kind))

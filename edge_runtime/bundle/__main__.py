@@ -1,6 +1,7 @@
 """python -m edge_runtime.bundle: the bundles of this device, and how one comes from a service.
 
 Responsible for the command line. Not responsible for installing (see `install`) or choosing them (`lookup`).
+What is slow to load is imported where it is used, so that an interrupt from the start on ends in one line.
 """
 
 from __future__ import annotations
@@ -14,12 +15,7 @@ from typing import Any
 
 from common.cli import CommandParser, option, run_command
 from common.progress import BytesLine, Silent
-from edge_runtime.bundle.bundle import BUNDLES, read_manifest
-from edge_runtime.bundle.lookup import installed
-from edge_runtime.bundle.manifest import MANIFEST
 from edge_runtime.client import KeyOptions
-from edge_runtime.client.client import open_client
-from edge_runtime.errors import EdgeError
 
 _EPILOG = """\
 examples:
@@ -85,6 +81,9 @@ def _list(args: _ListArguments) -> int:
 
 def _paths() -> Iterable[Path]:
     """The bundles that the lookup would see, in its order."""
+    from edge_runtime.bundle.bundle import BUNDLES, MANIFEST
+    from edge_runtime.bundle.lookup import installed
+
     shipped = sorted(BUNDLES.glob(f"*/{MANIFEST}"))
     return [
         path for path in [*installed(), *(file.parent for file in shipped)] if (path / MANIFEST).is_file()
@@ -92,6 +91,9 @@ def _paths() -> Iterable[Path]:
 
 
 def _described(path: Path) -> dict[str, Any]:
+    from edge_runtime.bundle.bundle import BUNDLES, read_manifest
+    from edge_runtime.errors import EdgeError
+
     known: dict[str, Any] = {
         "name": path.name,
         "path": str(path.resolve()),
@@ -111,6 +113,7 @@ def _described(path: Path) -> dict[str, Any]:
 
 def _pull(args: _PullArguments) -> int:
     from edge_runtime.bundle.install import pull
+    from edge_runtime.client.client import open_client
 
     path = pull(
         open_client("url", args.url, args.key_file, args.timeout),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import pytest
 
 from common.cli import CommandParser, option
 from common.version import __version__
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,3 +65,17 @@ def test_every_command_says_its_version(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit, match="0"):
         parser().parse(Printing, ["--version"])
     assert capsys.readouterr().out == f"inverse-speculation {__version__}\n"
+
+
+def test_warnings_of_libraries_to_those_who_program_with_them_are_not_shown() -> None:
+    warn = "warnings.warn_explicit('old', FutureWarning, 'file', 1, module={!r})"
+    code = "import sys, warnings; from common.cli import run_command\nrun_command('draw', lambda: {})"
+    for module, shown in (("transformers.utils", False), ("torch.nn", False), ("lab.run", True)):
+        program = code.format(warn.format(module))
+        plain, asked = (
+            subprocess.run([sys.executable, *given, "-c", program], cwd=ROOT, capture_output=True, text=True)
+            for given in ([], ["-W", "always"])
+        )
+        assert plain.returncode == asked.returncode == 0
+        assert ("FutureWarning" in plain.stderr) == shown
+        assert "FutureWarning" in asked.stderr

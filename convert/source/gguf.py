@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from common.installed import remedy
 from convert.errors import ArchitectureError, ResourceError, SourceError
 from convert.source.architectures import ARCHITECTURES
 from convert.source.checkpoint import FloatArray, digest_of, shape_of
@@ -259,7 +260,7 @@ def _opened(path: Path) -> GGUFReader:
     try:
         from gguf import GGUFReader
     except ImportError as error:
-        raise SourceError(f"{path}: reading GGUF files needs the gguf package: pip install gguf.") from error
+        raise SourceError(f"{path}: expected the package gguf, found none: {remedy('convert')}") from error
 
     class WholeReader(GGUFReader):  # type: ignore[misc]
         """Refuses to read beyond the file's end; the library makes as many empty values as are stated."""

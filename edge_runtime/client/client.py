@@ -256,7 +256,8 @@ class Client:
                 if response.status not in RETRIED_STATUSES:
                     kind = CloudUnavailableError if code is None else CloudRefusedError
                     if code == "contract_mismatch":
-                        failure += f" Get its bundle: inversespec-bundle pull {shlex.quote(self.url)}"
+                        url = shlex.quote(self.url)
+                        failure += f" Get its bundle: python -m edge_runtime.bundle pull {url}"
                     raise kind(f"{self.url}: {failure}", code)
                 retry_after = response.retry_after()
                 if retry_after is not None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,29 @@ def test_the_libraries_of_commands_are_known() -> None:
     required |= {*device["tool"]["hatch"]["metadata"]["hooks"]["custom"]["extras"]["endpoint"]}
     names = {re.split(r"[^\w-]", text)[0].replace("-", "_") for text in required}
     assert {name for name in names if not name.startswith("inverse_speculation")} == installed.LIBRARIES
+
+
+def test_remedies_name_extras_that_there_are() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    there = {*settings["tool"]["hatch"]["metadata"]["hooks"]["custom"]["extras"]}
+    rooms = ("common", "payload", "edge_runtime", "links", "convert", "cloud_anchor", "lab", "android_demo")
+    text = "".join(path.read_text(encoding="utf-8") for room in rooms for path in (ROOT / room).rglob("*.py"))
+    named = re.findall(
+        r"""(?:remedy\(|(?<!Dict\()extra=|required\("\w+", )["'](\w+)["']|extra `(\w+)`""", text
+    )
+    assert len(named) > 10
+    assert {a or b for a, b in named} <= there
+
+
+@pytest.mark.parametrize(("name", "extra"), [("tiny", "experiments"), ("testbed", "cloud")])
+def test_missing_weights_name_the_extra_that_has_them(
+    name: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch", reason="checkpoints are loaded with PyTorch")
+    from cloud_anchor.errors import CheckpointError
+    from cloud_anchor.model import checkpoint
+
+    pairs = {key: replace(pair, weights=tmp_path) for key, pair in checkpoint.PAIRS.items()}
+    monkeypatch.setattr(checkpoint, "PAIRS", pairs)
+    with pytest.raises(CheckpointError, match=re.escape(installed.remedy(extra))):
+        checkpoint.find_checkpoint(name)

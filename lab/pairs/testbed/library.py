@@ -16,6 +16,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from cloud_anchor.errors import CheckpointError
+from common.installed import remedy
 from lab.pairs.testbed import countries, elements, glosses
 from lab.pairs.testbed.entity import Entity, Kind, Role
 
@@ -75,9 +76,7 @@ def package_folder(name: str) -> Path:
     """Folder of an installed package, which is not imported; raises SourceMissingError."""
     found = importlib.util.find_spec(name)
     if found is None or not found.submodule_search_locations:
-        raise SourceMissingError(
-            f"{name}: expected to be installed, found nothing. Install the extra `testbed`."
-        )
+        raise SourceMissingError(f"{name}: expected to be installed, found nothing: {remedy('testbed')}")
     return Path(found.submodule_search_locations[0])
 
 

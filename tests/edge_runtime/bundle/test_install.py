@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -347,8 +350,29 @@ def test_the_command(
     assert "it cannot be reached" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("at", ["common.lazy", "argparse", "edge_runtime.client", "numpy"])
+def test_an_interrupt_while_the_command_loads_is_one_line(at: str, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {at!r}:\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+    )
+    places = os.pathsep.join([str(tmp_path), str(Path(install.__file__).parents[2])])
+    command = [sys.executable, "-m", "edge_runtime.bundle", "pull", "http://127.0.0.1:9"]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": places}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode in (130, -signal.SIGINT)
+    assert "interrupted" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not root.exists()
+
+
 def test_a_refusal_for_another_contract_names_the_command(source: Path, root: Path) -> None:
-    with pytest.raises(BundleContractError, match=r"inversespec-bundle pull 'http://x/\?'"):
+    with pytest.raises(BundleContractError, match=r"python -m edge_runtime.bundle pull 'http://x/\?'"):
         find_bundles("00ff", url="'http://x/?'")
     error = {"code": "contract_mismatch", "expected": "a", "found": "b", "remedy": "Use another."}
     refusal = json.dumps({"error": error}).encode()
@@ -361,5 +385,5 @@ def test_a_refusal_for_another_contract_names_the_command(source: Path, root: Pa
             handler.wfile.write(refusal)
 
     client = Refusing(source).client
-    with pytest.raises(CloudRefusedError, match=f"inversespec-bundle pull {client.url}"):
+    with pytest.raises(CloudRefusedError, match=f"python -m edge_runtime.bundle pull {client.url}"):
         client.identity()

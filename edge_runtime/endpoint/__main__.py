@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,6 +79,12 @@ def _run(args: _EndpointArguments) -> int:
         )
     client = open_client("url", args.url, None, args.timeout) if args.url else None
     edge = open_runtime(args, choose_bundle(client, args.edge), waiting=args.cache << 20)
+    try:  # before the model is loaded
+        family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
+        listener = socket.create_server((args.host, args.port), family=family)
+    except (OSError, OverflowError) as error:
+        where = f"{args.host}:{args.port}"
+        raise UsageError(f"--port: expected an address to listen on, found {where}: {error}") from None
     logging.info("loading %s", edge.bundle.path.name)
     _ = edge.model
     endpoint = Endpoint(
@@ -91,8 +98,8 @@ def _run(args: _EndpointArguments) -> int:
     if endpoint.mode == PREFER_ON_DEVICE:
         within = "" if args.delay is None else f", or after {args.delay:g} s"
         logging.info("mode %s: an answer is sent when it is settled%s", PREFER_ON_DEVICE, within)
-    server = Server(application(endpoint), CONNECTIONS, SECONDS_TO_END, host=args.host, port=args.port)
-    server.run()
+    server = Server(application(endpoint), CONNECTIONS, SECONDS_TO_END)
+    server.run(sockets=[listener])
     return INTERRUPTED if server.stopped_by == signal.SIGINT else 0
 
 

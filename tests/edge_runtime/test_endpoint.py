@@ -240,6 +240,16 @@ def test_another_address_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["--cache", "-1"]) == 2
 
 
+def test_a_port_that_is_taken_is_said_before_the_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(EdgeRuntime, "model", property(lambda self: pytest.fail("loaded")))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["--port", str(taken.getsockname()[1])]) == 2
+    assert main(["--port", "99999"]) == 2
+    assert capsys.readouterr().err.count("endpoint: --port: ") == 2
+
+
 def test_stop_texts_and_parts(served: Served) -> None:
     text = alone(QUESTION)
     stop = text[5:8]

@@ -61,6 +61,7 @@ def describe(data: bytes) -> dict[str, Any]:
         "step": extras.step or None,
         "total_steps": extras.total_steps or None,
         "confidences": len(extras.confidence),
+        "check": f"not tested, which takes the model's bundle{' and the prompt' * header.needs_prompt}",
     }
 
 

@@ -119,8 +119,8 @@ def peek(data: bytes | Header) -> Header:
     version, codec = first >> 6, first >> 3 & 7
     if version != VERSION:
         raise VersionError(
-            f"version: expected {VERSION}, found {version} in byte 0 ({first:#04x}); "
-            "this is not a payload, or one of a later version: update this software to read it"
+            f"this is not a payload: expected byte 0 of version {VERSION}, found {first:#04x}; "
+            "where it is one of a later version, update this software to read it"
         )
     if codec not in list(Codec):
         raise CodecError(

@@ -11,6 +11,8 @@ import pytest
 
 from payload import AnchorSet, Extras, Shared, encode
 from payload.__main__ import main
+from payload.errors import VersionError
+from payload.header import peek
 from tests.vectors.toy_vocabulary import contract
 
 TOY = contract()
@@ -32,6 +34,7 @@ def test_inspect_tells_the_header(file: Path, capsys: pytest.CaptureFixture[str]
     assert report["needs_prompt"]
     assert report["bytes"] == file.stat().st_size
     assert (report["step"], report["total_steps"]) == (3, 32)
+    assert "bundle and the prompt" in report["check"]
     assert main(["inspect", str(file)]) == 0
     assert capsys.readouterr().out.splitlines()[0].split() == ["codec", "compact"]
 
@@ -50,6 +53,13 @@ def test_inspect_refuses(
     shown = capsys.readouterr()
     assert shown.err.count("\n") == 1
     assert not shown.out
+
+
+@pytest.mark.parametrize("first", range(0, 256, 8))
+def test_bytes_of_another_version_are_no_payload_first_of_all(first: int) -> None:
+    if first >> 6 != 1:
+        with pytest.raises(VersionError, match=r"^this is not a payload"):
+            peek(bytes([first, *range(40)]))
 
 
 def test_standard_input(file: Path) -> None:

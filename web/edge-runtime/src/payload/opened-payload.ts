@@ -31,8 +31,8 @@ export async function openPayload(data: Bytes): Promise<{ header: Header; body: 
   const byte0 = `in byte 0 (0x${first.toString(16).padStart(2, "0")})`;
   const version = first >> 6;
   if (version !== VERSION) {
-    const remedy = version > VERSION ? UPDATE : "This is not a payload";
-    throw new VersionError("version", `${VERSION}`, `${version} ${byte0}`, remedy);
+    const remedy = `This is not a payload${version > VERSION ? `, or one of a later version. ${UPDATE}` : ""}`;
+    throw new VersionError("payload", `byte 0 of version ${VERSION}`, byte0, remedy);
   }
   const number = (first >> 3) & 7;
   const codec = CODECS.get(number);

@@ -43,8 +43,8 @@ internal fun openPayload(data: ByteArray): OpenedPayload {
     val version = first shr 6
     if (version != VERSION) {
         throw VersionException(
-            "version: expected $VERSION, found $version in byte 0 (${hexByte(first)}); " +
-                "this is not a payload, or one of a later version: update this software to read it",
+            "this is not a payload: expected byte 0 of version $VERSION, found ${hexByte(first)}; " +
+                "where it is one of a later version, update this software to read it",
         )
     }
     val number = first shr 3 and 7

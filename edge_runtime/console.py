@@ -206,7 +206,8 @@ def summary(
             f"grammar    {stats.forced} tokens forced; of {len(answer.anchors)} anchors {stats.realigned} "
             f"realigned, {stats.dropped} dropped"
         ]
-    lines = [f"service    payloads of {service.payload_bytes} bytes"] if service else []
+    sizes = " and ".join(map(str, service.payload_bytes)) if service else ""
+    lines = [f"service    {f'payloads of {sizes} bytes' if sizes else 'no payload'}"] if service else []
     lines += [
         f"tokens     {len(tokens)}: {anchored} from the cloud, {len(tokens) - anchored} from the edge; "
         f"ended by {stats.stop or 'interruption'}",

@@ -98,7 +98,8 @@ def _run(args: _FillArguments) -> int:
     given = [name for name in ("payload", "sample", "url") if getattr(args, name)]
     if len(given) != 1:
         found = " and ".join(given) or "none of them"
-        raise UsageError(f"expected a payload file, --sample or --url, found {found}")
+        alone = "" if given else "; this device alone answers in python -m edge_runtime.chat"
+        raise UsageError(f"expected a payload file, --sample or --url, found {found}{alone}")
     logging.basicConfig(format="fill: %(message)s", level=logging.INFO)
     if args.payload == "-" and args.messages == STDIN:
         raise UsageError("standard input: expected one use of it, found the payload and the conversation")

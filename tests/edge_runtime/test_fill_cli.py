@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,13 @@ def test_wrong_usage_ends_with_2(fill: Any, tmp_path: Path, capfd: pytest.Captur
         assert "usage:" in capfd.readouterr().err
 
 
+def test_without_a_payload_the_chat_is_named(fill: Any) -> None:
+    code, _, err = fill("--prompt", "Why?")
+    assert code == 2
+    (named,) = re.findall(r"python -m (edge_runtime\.\w+)", err)
+    assert find_spec(named)
+
+
 def test_a_bad_model_ends_with_4(
     fill: Any, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,3 +303,26 @@ def test_an_answer_in_a_grammar(fill: Any, tmp_path: Path) -> None:
     (tmp_path / "broken.lark").write_text("start: (")
     for option, name in (("--grammar", "broken.lark"), ("--json-schema", "none")):
         fails(fill("with.bin", option, str(tmp_path / name)), 2)
+
+
+def test_the_readmes_schema_holds_the_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("llguidance")
+    jsonschema = pytest.importorskip("jsonschema")
+    root = Path(cli.__file__).parents[1]
+    (line,) = re.findall(
+        r"^python -m edge_runtime\.fill (.*--json-schema \S+)", (root / "README.md").read_text(), re.M
+    )
+    monkeypatch.delenv("EDGE_MODEL", raising=False)
+    monkeypatch.chdir(root)
+    assert cli.main([*line.split(), "--threads", "1"]) == 0
+    schema = json.loads(Path(line.split()[-1]).read_text())
+    jsonschema.validate(json.loads(capfd.readouterr().out), schema)
+
+
+def test_a_service_that_gave_no_payload_is_said_in_words(fill: Any) -> None:
+    code, _, err = fill("--url", "http://127.0.0.1:9", "--prompt", "?", "--max-tokens", "2")
+    assert code == 0
+    (line,) = re.findall("^service +(.*)$", err, re.MULTILINE)
+    assert line == "no payload"

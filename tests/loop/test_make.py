@@ -43,3 +43,12 @@ def test_an_older_python_is_named_before_anything_is_resolved() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("Python 3.11 or newer is needed, found ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_the_web_demo_says_what_to_open() -> None:
+    command = ["make", "--no-print-directory", "--dry-run", "web-demo"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    last = done.stdout.splitlines()[-1]
+    assert "http://localhost:8000" in last
+    assert (ROOT / last.split()[-1].strip('"')).parent.is_dir()

@@ -99,6 +99,7 @@ def _run(args: _EndpointArguments) -> int:
         within = "" if args.delay is None else f", or after {args.delay:g} s"
         logging.info("mode %s: an answer is sent when it is settled%s", PREFER_ON_DEVICE, within)
     server = Server(application(endpoint), CONNECTIONS, SECONDS_TO_END)
+    logging.info("running on http://%s:%d", *listener.getsockname()[:2])
     server.run(sockets=[listener])
     return INTERRUPTED if server.stopped_by == signal.SIGINT else 0
 

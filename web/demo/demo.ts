@@ -45,9 +45,8 @@ class Column {
     const milliseconds = Math.round(1000 * (stats.prefillSeconds + stats.fillSeconds));
     this.part(".figures").textContent =
       `${figures}${stats.tokens} tokens in ${stats.passes} passes, ${milliseconds} ms` +
-      (stats.doubt === null
-        ? ""
-        : ` · the cloud's doubt ${stats.doubt.toFixed(2)}${stats.notSure ? ", not sure" : ""}`);
+      (stats.doubt === null ? "" : ` · the cloud's doubt ${stats.doubt.toFixed(2)}`);
+    if (stats.notSure) this.part(".text").prepend("The cloud is not sure: ");
     return stats;
   }
 }

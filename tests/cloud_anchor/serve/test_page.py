@@ -313,6 +313,21 @@ def address() -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("limit", [0.0, 1.0])
+def test_words_precede_an_answer_in_doubt_on_the_page(browser: Any, address: str, limit: float) -> None:
+    page = page_browser.opened(browser, address, 1180)
+    told = {"not_sure_from": limit, "knows": "towns"}
+    page.route("**/v1/page", lambda route: route.fulfill(json={**route.fetch().json(), **told}))
+    page.reload()
+    page.wait_for_selector("#examples button")
+    page_browser.ask(page, page_browser.PICTURE_QUESTION)
+    for name in COLUMNS:
+        said = page.inner_text(f"[data-column={name}] .device-part")
+        assert ("The cloud is not sure:" in said) == (limit == 0 and name != ALONE)
+    assert page.inner_text("#knows") == "Knows towns."
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1180, "light"), (390, "dark")])
 def test_a_question_is_answered_three_ways(browser: Any, address: str, width: int, scheme: str) -> None:
     page = page_browser.opened(browser, address, width, scheme=scheme)

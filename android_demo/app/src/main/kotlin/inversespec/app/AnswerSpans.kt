@@ -6,6 +6,7 @@ import android.text.Spanned
 import android.text.style.BackgroundColorSpan
 import android.text.style.ForegroundColorSpan
 import android.text.style.StrikethroughSpan
+import inversespec.edge.FillStats
 import inversespec.edge.Source
 
 /**
@@ -29,4 +30,11 @@ fun coloured(context: Context, answer: AnswerText): CharSequence {
         start = run.end
     }
     return text
+}
+
+/** The words before an answer that the cloud is not sure of, or that the device gave where a cloud was wanted. */
+fun lead(context: Context, stats: FillStats): String = when {
+    stats.notSure == true -> context.getString(R.string.lead_not_sure)
+    stats.service?.run { failure != null && payloadBytes.isEmpty() } == true -> context.getString(R.string.lead_alone)
+    else -> ""
 }

@@ -73,7 +73,7 @@ class ChatScreen(parent: ViewGroup, private val viewModel: ChatViewModel, action
         val shown = SpannableStringBuilder()
         for (turn in state.turns) {
             shown.add("${turn.question}\n", StyleSpan(Typeface.BOLD))
-            shown.append(coloured(context, turn.answer)).append("\n")
+            shown.append(turn.lead).append(coloured(context, turn.answer)).append("\n")
             turn.note?.let { shown.add("$it\n", ForegroundColorSpan(context.getColor(R.color.muted)), RelativeSizeSpan(0.8f)) }
             shown.append("\n")
         }

@@ -8,9 +8,10 @@ data class ServiceSettings(val address: String, val key: String?)
 /**
  * A question and its answer.
  *
+ * @property lead the words before an answer that is not what was asked for.
  * @property note where the answer came from and what it has cost, or why it was not what was asked for.
  */
-data class Turn(val question: String, val answer: AnswerText = AnswerText(), val note: String? = null)
+data class Turn(val question: String, val answer: AnswerText = AnswerText(), val note: String? = null, val lead: String = "")
 
 /**
  * State of the Chat screen.

@@ -97,9 +97,9 @@ class ChatViewModel(
                     asked, cloud = cloud(), mode = state.value.mode, isPrivate = isPrivate, cancel = signal, onEvent = ::show,
                 )
                 session.save(file)
-                val note = note(answer)
+                val (note, lead) = note(answer) to lead(context, answer.stats)
                 state.update { now ->
-                    now.last { it.copy(answer = it.answer.append(answer.stats.tail, Source.FILL), note = note) }
+                    now.last { it.copy(answer = it.answer.append(answer.stats.tail, Source.FILL), note = note, lead = lead) }
                 }
             }
             preferences.edit().remove(PENDING).apply()
@@ -166,8 +166,7 @@ class ChatViewModel(
         val doubt = answer.stats.doubt?.let { context.getString(R.string.chat_doubt_cloud, it) }
             ?: answer.deviceDoubt?.let { context.getString(R.string.chat_doubt_device, it) }
         val bytes = asked?.let { it.sent + it.payloadBytes.sum() }?.takeIf { it > 0 }?.let { context.getString(R.string.chat_bytes, it) }
-        val unsure = context.getString(R.string.chat_not_sure).takeIf { answer.stats.notSure == true }
-        return listOfNotNull(source, bytes, doubt, unsure).joinToString(" · ")
+        return listOfNotNull(source, bytes, doubt).joinToString(" · ")
     }
 
     /** Runs [body]; its failure is shown, and a turn without an answer is asked again by its draft. */

@@ -1,6 +1,7 @@
 package inversespec.app
 
 import android.text.Editable
+import android.text.TextUtils
 import android.text.TextWatcher
 import android.view.View
 import android.view.ViewGroup
@@ -85,7 +86,7 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
                 else -> R.string.status_done
             },
         )
-        answer.text = coloured(context, state.answer)
+        answer.text = TextUtils.concat(state.stats?.let { lead(context, it) } ?: "", coloured(context, state.answer))
         doubt.isVisible = state.doubt != null
         doubt.text = state.doubt?.let { context.getString(R.string.doubt, it) }
         showStats(state)

@@ -140,6 +140,7 @@ class ChatTest {
             ask("Why?")
             assertTrue(state.turns.last().note!!, "503" in state.turns.last().note!!)
             assertEquals(0, state.turns.last().answer.cloudTokens)
+            assertTrue("${robot.activity.getString(R.string.lead_alone)}${state.turns.last().answer.text}" in text)
         }
         service({
             it.responseHeaders["WWW-Authenticate"] = "Bearer"

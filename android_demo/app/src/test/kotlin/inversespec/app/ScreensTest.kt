@@ -206,9 +206,7 @@ class ScreensTest {
         val unsure = AppRobot.samples().last()
         val robot = start()
         robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
-        robot.tap(R.id.go)
-        robot.waitFor(Phase.DONE)
-        assertFalse("the first sample does not say", robot.isShown(R.id.doubt))
+        assertFalse("there is no answer yet", robot.isShown(R.id.doubt))
         val line = robot.activity.getString(R.string.doubt, Payloads.peek(AppRobot.bytes(unsure)).extras.doubt!!)
 
         robot.app.fill.openSample(unsure)
@@ -217,6 +215,9 @@ class ScreensTest {
         robot.waitFor(Phase.DONE)
         assertTrue(robot.isShown(R.id.doubt))
         assertEquals(line, robot.text(R.id.doubt))
+        val unknown = robot.app.fill.state.value.stats!!
+        assertEquals("The cloud is not sure: ", lead(robot.activity, unknown.copy(notSure = true)))
+        assertEquals("", lead(robot.activity, unknown))
         robot.screenshot("fill-doubt")
     }
 

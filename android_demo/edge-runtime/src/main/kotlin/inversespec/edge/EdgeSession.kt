@@ -137,11 +137,7 @@ class EdgeSession @JvmOverloads constructor(
             val limit = threshold ?: runtime.info.askFrom ?: Doubt.THRESHOLD
             val doubts = { tokens: List<Token> -> (Doubt.ofDevice(tokens) ?: 0.0) > limit }
             val waits = mode == InferenceMode.PREFER_ON_DEVICE
-            val service = ServiceOptions(
-                stream = waits,
-                fallback = mode != InferenceMode.ONLY_IN_CLOUD,
-                confidence = true,
-            )
+            val service = ServiceOptions(stream = waits, fallback = mode != InferenceMode.ONLY_IN_CLOUD)
             runtime.answer(cloud, messages, service, cancel, options, if (waits) doubts else null, emit)
         }
     }

@@ -129,7 +129,7 @@ class ServiceClient @JvmOverloads constructor(
             "contract" to contract,
             share,
             "codec" to codec?.label,
-            "confidence" to true.takeIf { options.confidence }, // services of earlier versions do not know it
+            "confidence" to options.confidence,
         )
         return openFeed(messages, fields, options.stream)
     }

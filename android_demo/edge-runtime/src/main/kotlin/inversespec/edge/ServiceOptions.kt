@@ -9,14 +9,14 @@ package inversespec.edge
  * @property fallback answer without anchors where the service cannot be reached, instead of failing.
  * @property codec [Codec.COMPACT] or [Codec.PREDICTIVE]; null is the service's own choice. A predictive payload that
  *   this device cannot decode is replaced by a compact one.
- * @property confidence ask how sure the diffusion model is of each anchor, 2 bits each: [ServiceReport.doubt].
+ * @property confidence whether payloads say how sure the diffusion model is of each anchor, 2 bits each: [ServiceReport.doubt].
  */
 data class ServiceOptions @JvmOverloads constructor(
     val fractions: List<Double> = emptyList(),
     val stream: Boolean = false,
     val fallback: Boolean = true,
     val codec: Codec? = null,
-    val confidence: Boolean = false,
+    val confidence: Boolean = true,
 ) {
     init {
         if (fractions.any { !(it > 0 && it <= 1) }) {

@@ -107,12 +107,13 @@ internal class ServiceTest {
     }
 
     @Test
-    fun `asked for confidence, the answer has the cloud's doubt`() {
+    fun `the answer has the cloud's doubt, unless it is left out`() {
         for (stream in listOf(false, true)) {
-            val asked = ServiceOptions(listOf(0.1), stream, confidence = true)
+            val asked = ServiceOptions(listOf(0.1), stream)
             assertTrue(runtime.answer(client(), PROMPT, asked) {}.service!!.doubt!! in 0.025..0.75)
         }
-        assertNull(runtime.answer(client(), PROMPT, ServiceOptions(listOf(0.1))) {}.service!!.doubt)
+        val without = ServiceOptions(listOf(0.1), confidence = false)
+        assertNull(runtime.answer(client(), PROMPT, without) {}.service!!.doubt)
     }
 
     @Test

@@ -1,16 +1,8 @@
 package inversespec.edge.bundle
 
-import inversespec.edge.BundleFileException
-import inversespec.edge.BundleInfo
-import inversespec.edge.BundleMissingException
-import inversespec.edge.BundleSchemaException
-import inversespec.edge.BundleVariantException
-import inversespec.edge.CancelSignal
-import inversespec.edge.Progress
-import inversespec.edge.VariantInfo
+import inversespec.edge.*
 import inversespec.edge.text.ChatTemplate
 import inversespec.edge.text.Tokenizer
-import inversespec.edge.toHex
 import java.io.File
 import java.io.IOException
 import java.io.InputStream
@@ -33,14 +25,33 @@ internal class Bundle private constructor(val dir: File, val manifest: Manifest)
         manifest.askFrom,
     )
 
-    /** The ONNX file of a variant. */
-    fun graph(variant: String): File = File(dir, manifest.variants.getValue(checked(variant)).graph)
+    /**
+     * The ONNX file of a variant. Throws BundleFileException where its weights lie in files that the manifest does not
+     * list. Their key stands in the graph's bytes, however they are encoded: one that is not followed by a name in the
+     * form that converters write is refused too.
+     */
+    fun graph(variant: String): File {
+        val found = manifest.variants.getValue(checked(variant))
+        val folder = found.graph.substring(0, found.graph.lastIndexOf('/') + 1)
+        val data = String(read(found.graph), Charsets.ISO_8859_1) // a character for each byte
+        val keys = WEIGHTS.findAll(data).toList()
+        val odd = keys.map { data.substring(it.range.last + 1, minOf(it.range.last + 1 + it.groupValues[1][0].code, data.length)) }
+            .firstOrNull { folder + it !in found.files }
+            ?: "a name that cannot be read".takeIf { Regex("location").findAll(data).count() != keys.size }
+        if (odd != null) {
+            throw BundleFileException(
+                "${File(dir, found.graph)}: expected weights in files that $MANIFEST lists, found ${odd.take(80)}. " +
+                    "Convert the model again, or fetch the bundle from whom you trust.",
+            )
+        }
+        return File(dir, found.graph)
+    }
 
     fun tokenizer(): Tokenizer = Tokenizer.fromJson(read(TOKENIZER))
 
     fun template(): ChatTemplate = ChatTemplate.fromJson(read(TEMPLATE))
 
-    /** Verifies size and SHA-256 of the files of a variant; of all files for null. */
+    /** Verifies size and SHA-256 of the files of a variant, and what its graph reads; of all variants for null. */
     fun verify(variant: String?, cancel: CancelSignal, onProgress: Progress) {
         val records = manifest.records(variant?.let(::checked))
         val total = records.values.sumOf { it.size }
@@ -59,6 +70,7 @@ internal class Bundle private constructor(val dir: File, val manifest: Manifest)
             Manifest.check("$file", expected, found)
             before += found.size
         }
+        (variant?.let(::listOf) ?: manifest.variants.keys).forEach(::graph)
     }
 
     private fun checked(variant: String): String {
@@ -76,6 +88,9 @@ internal class Bundle private constructor(val dir: File, val manifest: Manifest)
 
     companion object {
         private const val BUFFER_BYTES = 1 shl 16
+
+        /** StringStringEntryProto of a tensor's external data: the key, and the length of the file's name. */
+        private val WEIGHTS = Regex("\\x0a\\x08location\\x12([\\x01-\\x7f])")
 
         /** Reads a folder's `bundle.json`, and no other file. */
         fun open(dir: File): Bundle {

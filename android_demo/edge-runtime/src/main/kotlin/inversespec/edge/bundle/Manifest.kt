@@ -1,11 +1,6 @@
 package inversespec.edge.bundle
 
-import inversespec.edge.BundleFileException
-import inversespec.edge.BundleHashException
-import inversespec.edge.BundleSchemaException
-import inversespec.edge.CONTENTS
-import inversespec.edge.Contract
-import inversespec.edge.sha256
+import inversespec.edge.*
 import inversespec.edge.text.Json
 import inversespec.edge.text.JsonException
 
@@ -76,10 +71,10 @@ internal class Manifest private constructor(
             val model = top.section("model").run {
                 ModelShape(
                     text("id"),
-                    positive("num_hidden_layers"),
-                    positive("num_key_value_heads"),
-                    positive("head_dim"),
-                    positive("vocab_size"),
+                    positive("num_hidden_layers", 1 shl 10),
+                    positive("num_key_value_heads", 1 shl 10),
+                    positive("head_dim", 1 shl 13),
+                    positive("vocab_size", 1 shl 22),
                 )
             }
             val contract = top.section("contract").run {
@@ -160,8 +155,9 @@ internal class Manifest private constructor(
 
         fun whole(field: String): Long = map[field] as? Long ?: fail("a whole number in ${label(field)}", map[field])
 
-        fun positive(field: String): Int = whole(field).takeIf { it in 1..Int.MAX_VALUE }?.toInt()
-            ?: fail("${label(field)} above 0", map[field])
+        /** [most]: for sizes, several times that of any published model. */
+        fun positive(field: String, most: Int = Int.MAX_VALUE): Int = whole(field).takeIf { it in 1..most }?.toInt()
+            ?: fail("${label(field)} from 1 to $most", map[field])
 
         /** A number from 0 to 1; null where there is no such field. */
         fun share(field: String): Double? = map[field]?.let { value ->

@@ -1,25 +1,7 @@
 package inversespec.edge.bundle
 
-import inversespec.edge.AnchorRangeException
-import inversespec.edge.AnchorSet
-import inversespec.edge.BundleException
-import inversespec.edge.BundleExistsException
-import inversespec.edge.BundleFileException
-import inversespec.edge.BundleHashException
-import inversespec.edge.BundleMissingException
-import inversespec.edge.BundleSchemaException
-import inversespec.edge.BundleVariantException
-import inversespec.edge.Bundles
-import inversespec.edge.CancelSignal
-import inversespec.edge.Contract
-import inversespec.edge.EdgeRuntime
-import inversespec.edge.RuntimeOptions
-import inversespec.edge.sha256
-import inversespec.edge.toHex
-import inversespec.edge.shippedBundle
-import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertThrows
-import org.junit.jupiter.api.Assertions.assertTrue
+import inversespec.edge.*
+import org.junit.jupiter.api.Assertions.*
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 import java.io.ByteArrayOutputStream
@@ -109,6 +91,7 @@ internal class BundleTest {
             "\"context\": " to "\"context\": -",
             "\"default_variant\": \"" to "\"default_variant\": \"x",
             "\"head_dim\": " to "\"head_dims\": ",
+            "\"num_hidden_layers\": " to "\"num_hidden_layers\": 1000",
             "\"graph\": \"fp32" to "\"graph\": \"../fp32",
             "\"fp32/model.onnx\": {" to "\"../model.onnx\": {",
             "\"size\": " to "\"size\": \"1\", \"x\": ",
@@ -121,6 +104,23 @@ internal class BundleTest {
             val changed = text.replaceFirst(before, after).toByteArray()
             val error = assertThrows(BundleSchemaException::class.java, { Manifest.parse(changed) }, after)
             assertTrue("bundle.json: expected" in error.message!!, error.message)
+        }
+    }
+
+    @Test
+    fun `a graph reads no weights that the manifest does not list`() {
+        fun weights(vararg names: String, key: String = "\n\blocation\u0012") = names.joinToString("") { key + it.length.toChar() + it }
+        val bundle = copy()
+        val graph = File(bundle, "fp32/model.onnx")
+        File(bundle, "fp32/model.onnx.more").writeText("x")
+        graph.writeText(weights("model.onnx.data"), Charsets.ISO_8859_1)
+        assertEquals(graph, Bundle.open(bundle).graph("fp32"))
+        for (bytes in listOf(
+            weights("../../x"), weights("/etc/passwd"), weights("model.onnx.data", "model.onnx.more"),
+            weights("model.onnx.data", key = "\n\u0088\u0000location\u0012"), weights("model.onnx.data").dropLast(9),
+        )) {
+            graph.writeText(bytes, Charsets.ISO_8859_1)
+            refused<BundleFileException> { EdgeRuntime.open(bundle, RuntimeOptions("fp32", verifyHashes = false)) }
         }
     }
 

@@ -1,9 +1,6 @@
 package inversespec.app
 
-import inversespec.edge.FillStats
-import inversespec.edge.Header
-import inversespec.edge.Source
-import inversespec.edge.Token
+import inversespec.edge.*
 
 /** Progress of an answer. */
 enum class Phase { IDLE, READING, LOADING, FILLING, DONE, STOPPED, FAILED }

@@ -2,10 +2,7 @@ package inversespec.app
 
 import android.content.Context
 import android.net.Uri
-import inversespec.edge.CancelSignal
-import inversespec.edge.Payloads
-import inversespec.edge.Source
-import inversespec.edge.Stop
+import inversespec.edge.*
 import java.util.concurrent.Executor
 
 /** Loads payloads and fills them: the actions of the Fill screen. */

@@ -1,8 +1,6 @@
 package inversespec.edge
 
-import inversespec.edge.bundle.Bundle
-import inversespec.edge.bundle.BundleFetcher
-import inversespec.edge.bundle.BundleImporter
+import inversespec.edge.bundle.*
 import inversespec.edge.client.RangeRequest
 import java.io.File
 import java.io.InputStream

@@ -1,10 +1,6 @@
 package inversespec.edge
 
-import inversespec.edge.client.EventReader
-import inversespec.edge.client.HttpRequest
-import inversespec.edge.client.Leaving
-import inversespec.edge.client.PayloadFeed
-import inversespec.edge.client.Response
+import inversespec.edge.client.*
 import inversespec.edge.text.Json
 import java.net.URI
 import java.net.URISyntaxException

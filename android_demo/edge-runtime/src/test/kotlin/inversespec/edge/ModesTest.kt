@@ -5,14 +5,8 @@ import inversespec.edge.client.ScriptedServer
 import inversespec.edge.client.ScriptedServer.Companion.http
 import inversespec.edge.client.ScriptedServer.Companion.payload
 import inversespec.edge.client.ScriptedServer.Companion.stream
-import org.junit.jupiter.api.AfterAll
-import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertFalse
-import org.junit.jupiter.api.Assertions.assertNull
-import org.junit.jupiter.api.Assertions.assertThrows
-import org.junit.jupiter.api.Assertions.assertTrue
-import org.junit.jupiter.api.Test
-import org.junit.jupiter.api.TestInstance
+import org.junit.jupiter.api.*
+import org.junit.jupiter.api.Assertions.*
 import org.junit.jupiter.api.io.TempDir
 import java.io.File
 

@@ -1,11 +1,6 @@
 package inversespec.edge.coroutines
 
-import inversespec.edge.AnswerEvent
-import inversespec.edge.FillStats
-import inversespec.edge.Finished
-import inversespec.edge.Retract
-import inversespec.edge.Source
-import inversespec.edge.Token
+import inversespec.edge.*
 import kotlinx.coroutines.flow.Flow
 
 /** A whole answer: its text, its tokens without those of the prompt, and its cost. */

@@ -1,14 +1,7 @@
 package inversespec.edge.bundle
 
-import inversespec.edge.BundleFileException
-import inversespec.edge.BundleHashException
-import inversespec.edge.BundleSchemaException
-import inversespec.edge.CancelSignal
-import inversespec.edge.Progress
-import inversespec.edge.UsageException
+import inversespec.edge.*
 import inversespec.edge.client.RangeRequest
-import inversespec.edge.sha256
-import inversespec.edge.toHex
 import java.io.ByteArrayOutputStream
 import java.io.EOFException
 import java.io.File

@@ -1,12 +1,6 @@
 package inversespec.edge.bundle
 
-import inversespec.edge.BundleExistsException
-import inversespec.edge.BundleFileException
-import inversespec.edge.BundleHashException
-import inversespec.edge.CancelSignal
-import inversespec.edge.Progress
-import inversespec.edge.sha256
-import inversespec.edge.toHex
+import inversespec.edge.*
 import java.io.File
 import java.io.FilterInputStream
 import java.io.IOException

@@ -1,9 +1,6 @@
 package inversespec.edge.client
 
-import inversespec.edge.CancelSignal
-import inversespec.edge.CloudUnavailableException
-import inversespec.edge.EdgeException
-import inversespec.edge.ReceivedPayload
+import inversespec.edge.*
 import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.ReentrantLock
 import kotlin.concurrent.thread

@@ -1,9 +1,6 @@
 package inversespec.edge.client
 
-import inversespec.edge.CancelSignal
-import inversespec.edge.CloudRefusedException
-import inversespec.edge.CloudUnavailableException
-import inversespec.edge.ServiceClient
+import inversespec.edge.*
 import java.io.FilterInputStream
 import java.io.IOException
 import java.io.InputStream

@@ -1,13 +1,7 @@
 package inversespec.edge.payload
 
-import inversespec.edge.AnchorRangeException
-import inversespec.edge.Base
-import inversespec.edge.ChecksumException
-import inversespec.edge.Codec
-import inversespec.edge.Contract
-import inversespec.edge.hexToBytes
+import inversespec.edge.*
 import inversespec.edge.payload.codecs.ModelFile
-import inversespec.edge.sha256
 
 /** Verifies the check of a payload; throws ChecksumException where it does not match. */
 internal fun verifyChecksum(data: ByteArray, codec: Codec, contract: Contract, promptIds: IntArray?, base: Base?) {

@@ -1,10 +1,7 @@
 package inversespec.edge.payload
 
-import inversespec.edge.Extras
-import inversespec.edge.MAX_CANVAS
-import inversespec.edge.MalformedPayloadException
+import inversespec.edge.*
 import inversespec.edge.payload.codecs.Compression
-import inversespec.edge.strictUtf8
 
 /**
  * Parses the optional fields of a payload: a byte of flags, then the fields that are present, in the order of the

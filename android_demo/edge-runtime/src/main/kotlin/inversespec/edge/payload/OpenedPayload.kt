@@ -1,15 +1,6 @@
 package inversespec.edge.payload
 
-import inversespec.edge.Codec
-import inversespec.edge.CodecException
-import inversespec.edge.Extras
-import inversespec.edge.Header
-import inversespec.edge.MalformedPayloadException
-import inversespec.edge.OversizedPayloadException
-import inversespec.edge.PayloadException
-import inversespec.edge.Payloads
-import inversespec.edge.VersionException
-import inversespec.edge.toHex
+import inversespec.edge.*
 
 private const val VERSION = 1
 private const val NEEDS_PROMPT = 4

@@ -1,25 +1,7 @@
 package inversespec.edge.payload
 
-import inversespec.edge.AnchorRangeException
-import inversespec.edge.AnchorSet
-import inversespec.edge.Base
-import inversespec.edge.BasePayloadException
-import inversespec.edge.Codec
-import inversespec.edge.Contract
-import inversespec.edge.ContractMismatchException
-import inversespec.edge.FingerprintException
-import inversespec.edge.Header
-import inversespec.edge.MalformedPayloadException
-import inversespec.edge.PromptRequiredException
-import inversespec.edge.Shared
-import inversespec.edge.TokenBytes
-import inversespec.edge.TokenizerRequiredException
-import inversespec.edge.payload.codecs.CompactCodec
-import inversespec.edge.payload.codecs.DecodedBody
-import inversespec.edge.payload.codecs.PredictiveCodec
-import inversespec.edge.payload.codecs.TemplateCodec
-import inversespec.edge.sha256
-import inversespec.edge.toHex
+import inversespec.edge.*
+import inversespec.edge.payload.codecs.*
 
 /** Decodes a whole payload: contract, base, prompt, check, body. payload/SPEC.md defines the format. */
 internal object Wire {

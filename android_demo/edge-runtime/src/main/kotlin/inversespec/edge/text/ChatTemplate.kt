@@ -1,8 +1,6 @@
 package inversespec.edge.text
 
-import inversespec.edge.BundleSchemaException
-import inversespec.edge.ChatMessage
-import inversespec.edge.ChatRole
+import inversespec.edge.*
 
 /** A part of a rendered conversation: a message's content, or text of the template. */
 internal class Piece(val text: String, val isContent: Boolean)

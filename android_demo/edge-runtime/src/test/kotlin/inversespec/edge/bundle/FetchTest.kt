@@ -1,20 +1,9 @@
 package inversespec.edge.bundle
 
-import inversespec.edge.BundleExistsException
-import inversespec.edge.BundleFileException
-import inversespec.edge.BundleHashException
-import inversespec.edge.Bundles
-import inversespec.edge.CancelSignal
-import inversespec.edge.CloudRefusedException
-import inversespec.edge.CloudUnavailableException
-import inversespec.edge.UsageException
+import inversespec.edge.*
 import inversespec.edge.client.RangeRequest
 import inversespec.edge.client.ScriptedServer
-import inversespec.edge.shippedBundle
-import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertFalse
-import org.junit.jupiter.api.Assertions.assertThrows
-import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Assertions.*
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 import java.io.File

@@ -1,23 +1,12 @@
 package inversespec.edge.client
 
-import inversespec.edge.CancelSignal
-import inversespec.edge.ChatMessage
-import inversespec.edge.CloudRefusedException
-import inversespec.edge.CloudUnavailableException
-import inversespec.edge.Codec
-import inversespec.edge.Payloads
-import inversespec.edge.ServiceClient
-import inversespec.edge.UsageException
+import inversespec.edge.*
 import inversespec.edge.client.ScriptedServer.Companion.bytes
 import inversespec.edge.client.ScriptedServer.Companion.http
 import inversespec.edge.client.ScriptedServer.Companion.payload
 import inversespec.edge.client.ScriptedServer.Companion.refusal
 import inversespec.edge.client.ScriptedServer.Companion.stream
-import org.junit.jupiter.api.Assertions.assertArrayEquals
-import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertFalse
-import org.junit.jupiter.api.Assertions.assertThrows
-import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Assertions.*
 import org.junit.jupiter.api.Test
 import java.io.OutputStream
 import java.text.SimpleDateFormat

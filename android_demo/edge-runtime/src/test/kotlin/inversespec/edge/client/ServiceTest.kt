@@ -1,33 +1,8 @@
 package inversespec.edge.client
 
-import inversespec.edge.AnswerEvent
-import inversespec.edge.ChatMessage
-import inversespec.edge.CloudRefusedException
-import inversespec.edge.Codec
-import inversespec.edge.CompactRequested
-import inversespec.edge.EdgeRuntime
-import inversespec.edge.FillOptions
-import inversespec.edge.FillStats
-import inversespec.edge.PayloadReceived
-import inversespec.edge.Retract
-import inversespec.edge.RuntimeOptions
-import inversespec.edge.ServiceClient
-import inversespec.edge.ServiceFailed
-import inversespec.edge.ServiceOptions
-import inversespec.edge.Stop
-import inversespec.edge.Token
-import inversespec.edge.expected
-import inversespec.edge.rows
-import inversespec.edge.shippedBundle
-import inversespec.edge.text
-import org.junit.jupiter.api.AfterAll
-import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertNull
-import org.junit.jupiter.api.Assertions.assertThrows
-import org.junit.jupiter.api.Assertions.assertTrue
-import org.junit.jupiter.api.BeforeAll
-import org.junit.jupiter.api.Test
-import org.junit.jupiter.api.TestInstance
+import inversespec.edge.*
+import org.junit.jupiter.api.*
+import org.junit.jupiter.api.Assertions.*
 import java.io.File
 
 /** An answer as a screen would hold it: tokens that are taken back are gone. */

@@ -3,9 +3,7 @@ package inversespec.edge.fuzz
 import inversespec.edge.ChatMessage
 import inversespec.edge.ChatRole
 import inversespec.edge.bundle.Manifest
-import inversespec.edge.text.ChatTemplate
-import inversespec.edge.text.TextStream
-import inversespec.edge.text.Tokenizer
+import inversespec.edge.text.*
 
 /** `bundle.json`: what a bundle from a stranger states of itself. */
 internal object ManifestTarget : Target {

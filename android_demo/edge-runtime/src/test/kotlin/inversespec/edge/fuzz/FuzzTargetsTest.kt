@@ -1,8 +1,6 @@
 package inversespec.edge.fuzz
 
-import inversespec.edge.EdgeException
-import inversespec.edge.repo
-import inversespec.edge.toHex
+import inversespec.edge.*
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.DynamicTest
 import org.junit.jupiter.api.DynamicTest.dynamicTest

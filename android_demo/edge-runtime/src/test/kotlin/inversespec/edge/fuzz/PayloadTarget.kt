@@ -1,18 +1,9 @@
 package inversespec.edge.fuzz
 
-import inversespec.edge.AnchorSet
-import inversespec.edge.Base
-import inversespec.edge.Codec
-import inversespec.edge.Contract
-import inversespec.edge.Payloads
-import inversespec.edge.Shared
-import inversespec.edge.hexToBytes
+import inversespec.edge.*
 import inversespec.edge.payload.ToyTokens
 import inversespec.edge.payload.codecs.MixPredictor
 import inversespec.edge.payload.expectedCheck
-import inversespec.edge.repo
-import inversespec.edge.row
-import inversespec.edge.sha256
 import inversespec.edge.text.Json
 import java.io.File
 

@@ -1,37 +1,12 @@
 package inversespec.edge.payload
 
-import inversespec.edge.AnchorSet
-import inversespec.edge.Base
-import inversespec.edge.Codec
-import inversespec.edge.Contract
-import inversespec.edge.Extras
-import inversespec.edge.FingerprintException
-import inversespec.edge.MalformedPayloadException
-import inversespec.edge.PayloadException
-import inversespec.edge.Payloads
-import inversespec.edge.Row
-import inversespec.edge.Shared
-import inversespec.edge.TokenBytes
-import inversespec.edge.TokenizerRequiredException
-import inversespec.edge.expected
-import inversespec.edge.hexToBytes
-import inversespec.edge.int
-import inversespec.edge.ints
-import inversespec.edge.repo
-import inversespec.edge.row
-import inversespec.edge.rows
-import inversespec.edge.text
+import inversespec.edge.*
 import inversespec.edge.payload.codecs.CompactCodec
 import inversespec.edge.payload.codecs.ModelFile
 import inversespec.edge.text.Json
-import inversespec.edge.toHex
-import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertThrows
-import org.junit.jupiter.api.Assertions.assertTrue
-import org.junit.jupiter.api.DynamicTest
+import org.junit.jupiter.api.Assertions.*
+import org.junit.jupiter.api.*
 import org.junit.jupiter.api.DynamicTest.dynamicTest
-import org.junit.jupiter.api.Test
-import org.junit.jupiter.api.TestFactory
 import java.io.File
 
 /** A greedy longest-match tokenizer; among equal pieces the lowest id. */

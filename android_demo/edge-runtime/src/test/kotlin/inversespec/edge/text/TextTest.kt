@@ -1,23 +1,7 @@
 package inversespec.edge.text
 
-import inversespec.edge.BundleSchemaException
-import inversespec.edge.ChatMessage
-import inversespec.edge.ChatRole
-import inversespec.edge.Contract
-import inversespec.edge.Row
-import inversespec.edge.UsageException
-import inversespec.edge.contract
-import inversespec.edge.expected
-import inversespec.edge.ints
-import inversespec.edge.repo
-import inversespec.edge.row
-import inversespec.edge.rows
-import inversespec.edge.shippedBundle
-import inversespec.edge.text
-import org.junit.jupiter.api.Assertions.assertArrayEquals
-import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertThrows
-import org.junit.jupiter.api.Assertions.assertTrue
+import inversespec.edge.*
+import org.junit.jupiter.api.Assertions.*
 import org.junit.jupiter.api.Assumptions.assumeTrue
 import org.junit.jupiter.api.Test
 import java.io.File

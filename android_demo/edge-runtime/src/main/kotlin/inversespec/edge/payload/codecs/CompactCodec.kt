@@ -1,10 +1,6 @@
 package inversespec.edge.payload.codecs
 
-import inversespec.edge.AnchorRangeException
-import inversespec.edge.AnchorSet
-import inversespec.edge.Contract
-import inversespec.edge.MAX_CANVAS
-import inversespec.edge.MalformedPayloadException
+import inversespec.edge.*
 
 /**
  * Decoder of codec compact: the positions of the anchors and their tokens, arithmetic-coded.

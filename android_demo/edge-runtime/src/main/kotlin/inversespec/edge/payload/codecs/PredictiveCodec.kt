@@ -1,10 +1,6 @@
 package inversespec.edge.payload.codecs
 
-import inversespec.edge.AnchorSet
-import inversespec.edge.MalformedPayloadException
-import inversespec.edge.Predictor
-import inversespec.edge.UsageException
-import inversespec.edge.sha256
+import inversespec.edge.*
 
 /**
  * Decoder of codec predictive: the answer from left to right, where every position holds the edge model's own token or

@@ -1,11 +1,7 @@
 package inversespec.edge.payload.codecs
 
-import inversespec.edge.AnchorRangeException
-import inversespec.edge.MAX_CANVAS
-import inversespec.edge.MalformedPayloadException
-import inversespec.edge.TokenBytes
+import inversespec.edge.*
 import inversespec.edge.payload.ByteReader
-import inversespec.edge.strictUtf8
 
 /** Codec template-gzip (paper section 6.3): the anchors as compressed text, with one NUL byte per gap position. */
 internal object TemplateCodec {

@@ -237,7 +237,7 @@ def fp32_bundle(folder: Path, out: Path) -> Path:
 
 
 def fills(folder: Path, variant: str, rng: random.Random, *, exact: bool) -> Iterator[dict[str, Any]]:
-    """Answers of one variant, in the order in which a runtime that keeps its cache must fill them.
+    """Answers of one variant, in the order in which a runtime that keeps its caches must fill them.
 
     exact: whether ids must be the same, rather than up to the first near tie.
     """
@@ -286,7 +286,7 @@ SAVED = "talk.session"
 
 
 def conversations(folder: Path, rng: random.Random, saved: Path) -> Iterator[dict[str, Any]]:
-    """Turns of sessions on one runtime, that share its cache: with system prompts, with anchors in some,
+    """Turns of sessions on one runtime, that share its caches: with system prompts, with anchors in some,
     and longer than the context. The last one is written to a file after its third turn.
     """
     edge = EdgeRuntime.open(folder, "fp32", threads=1, prepack=False)
@@ -341,7 +341,7 @@ def _filled(
     if data is not None:
         request = edge.read(data, None if carried else prompt)
         assert (request.prompt_ids, request.anchors) == (prompt_ids, anchors)
-    tokens = list(fill(edge.engine, prompt_ids, anchors, options, stats))
+    tokens = list(fill(edge.model, prompt_ids, anchors, options, stats))
     stream = edge.text_stream()
     text = "".join(stream.push(token.id) for token in tokens)
     ids = [token.id for token in tokens]

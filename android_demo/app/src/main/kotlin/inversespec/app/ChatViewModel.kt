@@ -3,18 +3,7 @@ package inversespec.app
 import android.content.Context
 import android.os.Handler
 import android.os.Looper
-import inversespec.edge.AnswerEvent
-import inversespec.edge.CancelSignal
-import inversespec.edge.ChatRole
-import inversespec.edge.EdgeRuntime
-import inversespec.edge.EdgeSession
-import inversespec.edge.InferenceMode
-import inversespec.edge.Retract
-import inversespec.edge.ServiceClient
-import inversespec.edge.ServiceFailed
-import inversespec.edge.Source
-import inversespec.edge.Token
-import inversespec.edge.TurnAnswer
+import inversespec.edge.*
 import java.io.File
 import java.util.concurrent.Executor
 
@@ -114,12 +103,12 @@ class ChatViewModel(
         return service?.let(::client)
     }
 
-    /** The session, which belongs to the open model: another model reads its text anew. */
+    /** The session, on the open model: another model reads its text anew. */
     private fun opened(runtime: EdgeRuntime): EdgeSession {
         val now = session
         val found = when {
             now?.runtime === runtime -> now
-            now != null -> EdgeSession(runtime, messages = now.messages)
+            now != null -> now.clone(runtime)
             file.exists() -> EdgeSession.load(file, runtime)
             else -> EdgeSession(runtime)
         }

@@ -22,7 +22,7 @@ class EngineException(message: String, cause: Throwable? = null) : EdgeException
 /** The service cannot be reached, does not answer in time, or something else answers in its place. */
 class CloudUnavailableException(message: String) : EdgeException(message)
 
-/** A file of a session is none, is damaged, or belongs to another model. */
+/** A file of a session is none, or is damaged. */
 class SessionFileException(message: String) : EdgeException(message)
 
 /** The service refuses the request, in its own words: a wrong key, another contract, a prompt too long. */

@@ -1,18 +1,12 @@
 package inversespec.edge
 
 import inversespec.edge.bundle.Bundle
-import inversespec.edge.decode.Costs
-import inversespec.edge.decode.Model
-import inversespec.edge.decode.OnlineAnswer
-import inversespec.edge.decode.Transcript
-import inversespec.edge.engine.OrtEngine
-import inversespec.edge.engine.PassTerminatedException
+import inversespec.edge.decode.*
+import inversespec.edge.engine.*
 import inversespec.edge.payload.Wire
 import inversespec.edge.payload.openPayload
 import inversespec.edge.text.PromptForm
 import java.io.File
-import java.util.concurrent.locks.ReentrantLock
-import kotlin.concurrent.withLock
 import kotlin.random.Random
 
 /**
@@ -25,8 +19,10 @@ import kotlin.random.Random
  * }
  * ```
  *
- * Opening and all calls block: use a background thread (Dispatchers.IO, an Executor), never the main thread. Calls
- * from several threads are serialised. No network connection is opened, except by [answer] to the service it is given.
+ * Opening and all calls block: use a background thread (Dispatchers.IO, an Executor), never the main thread. It takes any
+ * number of callers at once, and each gets the text that it would get alone: answers have caches of their own, and their
+ * passes take turns in the order in which they are asked for. An answer reuses what an earlier one has read of its prompt.
+ * No network connection is opened, except by [answer] to the service it is given.
  *
  * @property info description of the bundle, with the open variant.
  * @property threads number of threads that the model runs on.
@@ -37,20 +33,14 @@ class EdgeRuntime internal constructor(
     private val model: Model,
     private val loadSeconds: Double,
 ) : AutoCloseable {
-    private val engine get() = model.engine
-    private val lock = ReentrantLock()
-
-    @Volatile
+    private val running = ArrayList<CancelSignal>()
     private var closed = false
-
-    @Volatile
-    private var running: CancelSignal? = null
 
     /**
      * Generates the answer around the anchors of a payload; without a payload, generates the whole answer.
      *
-     * Equal input gives equal tokens, also with [FillOptions.sampling]. The prefix that the prompt shares with the previous
-     * call is reused from the cache. An exception from [onToken] propagates and leaves the model usable.
+     * Equal input gives equal tokens, also with [FillOptions.sampling]. An exception from [onToken] propagates and leaves the
+     * model usable.
      *
      * A payload of codec predictive is decoded while its tokens are emitted, one pass each, and checked at its end:
      * where [FingerprintException] is thrown, the tokens so far are wrong, and a payload of codec compact can be used.
@@ -88,18 +78,17 @@ class EdgeRuntime internal constructor(
         cancel: CancelSignal,
         options: FillOptions,
         onToken: (Token) -> Unit,
-    ): FillStats = exclusive(cancel) {
+    ): FillStats = call(cancel) {
         val started = System.nanoTime()
-        val stopped = { cancel.isCancelled || closed }
         val transcript = Transcript(model.tokenizer) { if (it is Token) onToken(it) }
         val costs = Costs()
         val ids = model.promptIds(messagesOf(payload, messages))
         if (payload != null && openPayload(payload).header.codec == Codec.PREDICTIVE) {
-            val anchors = model.fillPredictive(payload, ids, options, transcript, costs, stopped)
+            val anchors = model.fillPredictive(payload, ids, options, transcript, costs, cancel)
             stats(transcript, costs, anchors?.size ?: 0, ids.size, started, doubtOf(payload))
         } else {
             val anchors = if (payload == null) model.noAnchors() else model.decode(payload, ids, null)
-            model.fill(ids, anchors, options, transcript, costs, stopped = stopped)
+            model.fill(ids, anchors, options, transcript, costs, cancel)
             stats(transcript, costs, anchors.size, ids.size, started, payload?.let(::doubtOf))
         }
     }
@@ -147,30 +136,15 @@ class EdgeRuntime internal constructor(
         options: FillOptions,
         doubts: ((List<Token>) -> Boolean)?,
         onEvent: (AnswerEvent) -> Unit,
-    ): FillStats = exclusive(cancel) {
+    ): FillStats = call(cancel) {
         val started = System.nanoTime()
-        val stopped = { cancel.isCancelled || closed }
-        val answer = OnlineAnswer(model, client, messages, service, options, cancel, stopped, doubts, onEvent)
+        val answer = OnlineAnswer(model, client, messages, service, options, cancel, doubts, onEvent)
         answer.run()
         stats(answer.transcript, answer.costs, answer.anchors.size, answer.promptTokens, started, answer.report.doubt)
             .copy(service = answer.report)
     }
 
-    /** What a session's file is tied to: the contract, and the hash of the variant's files. */
-    internal val identity: Map<String, String>
-        get() = mapOf("contract" to info.contract.identity, "weights" to model.fingerprint.toHex())
-
     internal fun promptTokens(messages: List<ChatMessage>): Int = model.promptIds(messages).size
-
-    /** The first tokens of a conversation that the cache holds, and the cache of them. */
-    internal fun cached(messages: List<ChatMessage>): Pair<IntArray, ByteArray> = exclusive(CancelSignal()) {
-        val ids = model.promptIds(messages)
-        val held = ids.copyOf(engine.commonPrefix(ids, ids.size))
-        held to engine.cached(held.size)
-    }
-
-    /** Puts tokens and their cache in place of all that was run. */
-    internal fun restore(ids: IntArray, cache: ByteArray) = exclusive(CancelSignal()) { engine.restore(ids, cache) }
 
     private fun stats(
         transcript: Transcript,
@@ -219,57 +193,66 @@ class EdgeRuntime internal constructor(
     @JvmOverloads
     fun bench(repeat: Int = 5, cancel: CancelSignal = CancelSignal(), onCost: (PassCost) -> Unit = {}): List<PassCost> {
         if (repeat < 1) throw UsageException("repeat: expected 1 or more, found $repeat")
-        return exclusive(cancel) {
-            val costs = ArrayList<PassCost>()
-            try {
-                measure(repeat, cancel) { cost ->
-                    costs.add(cost)
-                    onCost(cost)
+        val costs = ArrayList<PassCost>()
+        call(cancel) {
+            model.shared.lease(IntArray(0), cancel) { engine ->
+                try {
+                    measure(engine, repeat) { cost ->
+                        costs.add(cost)
+                        onCost(cost)
+                        cancel.isCancelled
+                    }
+                } catch (stopped: PassTerminatedException) {
+                    // The results measured so far are returned.
                 }
-            } catch (stopped: PassTerminatedException) {
-                // The results measured so far are returned.
+                engine.rewind(0)
             }
-            engine.rewind(0)
-            costs
         }
+        return costs
     }
 
-    private fun measure(repeat: Int, cancel: CancelSignal, onCost: (PassCost) -> Unit) {
+    /** Gives [onCost] each result, until it returns true. */
+    private fun measure(engine: Engine, repeat: Int, onCost: (PassCost) -> Boolean) {
         val random = Random(0)
         val depth = minOf(BENCH_DEPTH, info.context / 2)
-        val ids = IntArray(info.context) { random.nextInt(info.contract.vocabSize) }
+        val ids = IntArray(depth + BENCH_CHUNKS.last()) { random.nextInt(info.contract.vocabSize) }
         engine.rewind(0)
         engine.append(ids.copyOf(depth), intArrayOf(depth - 1))
         for (size in BENCH_CHUNKS.filter { depth + it <= info.context }) {
             val chunk = ids.copyOfRange(depth, depth + size)
             val times = LongArray(repeat + 1) {
-                if (cancel.isCancelled || closed) return
                 engine.rewind(depth)
                 val before = System.nanoTime()
                 engine.append(chunk, intArrayOf(size - 1)).argmax(0)
                 System.nanoTime() - before
             }
-            onCost(PassCost(size, times.drop(1).sorted()[repeat / 2] / 1e6))
+            if (onCost(PassCost(size, times.drop(1).sorted()[repeat / 2] / 1e6))) return
         }
     }
 
-    /** Cancels a running call, waits for its end and frees the model's memory. Idempotent. */
+    /**
+     * Cancels the calls that run, waits for the passes that do, and frees the model's memory; a call whose callback does
+     * not return keeps its own cache until it does. Idempotent.
+     */
     override fun close() {
-        closed = true
-        running?.cancel()
-        lock.withLock { model.close() }
+        val calls = synchronized(running) {
+            closed = true
+            running.toList()
+        }
+        calls.forEach(CancelSignal::cancel)
+        model.close()
     }
 
-    /** Runs one call at a time; cancellation terminates the running pass of the engine. */
-    private fun <T> exclusive(cancel: CancelSignal, body: () -> T): T = lock.withLock {
-        if (running != null) throw UsageException("expected a call at a time, found one from within onToken")
-        running = cancel
+    /** Runs a call, which [close] cancels. */
+    private fun <T> call(cancel: CancelSignal, body: () -> T): T {
+        synchronized(running) {
+            if (closed) throw EngineException(Turns.CLOSED)
+            running.add(cancel)
+        }
         try {
-            if (closed) throw EngineException("expected an open model, found one that was closed. Open it again.")
-            model.terminate(false)
-            cancel.during({ model.terminate(true) }, body)
+            return body()
         } finally {
-            running = null
+            synchronized(running) { running.remove(cancel) }
         }
     }
 
@@ -321,12 +304,16 @@ class EdgeRuntime internal constructor(
             if (options.verifyHashes) bundle.verify(variant, CancelSignal()) { _, _ -> }
             val tokenizer = bundle.tokenizer()
             val form = PromptForm(tokenizer, bundle.template())
-            val threads = options.threads ?: SystemInfo.performanceCores()
-            if (threads < 1) throw UsageException("threads: expected 1 or more, found $threads")
-            fun engine(fp32Activations: Boolean) =
-                OrtEngine(bundle.graph(variant), bundle.manifest.model, info.context, threads, fp32Activations)
+            if (options.engines < 1) throw UsageException("engines: expected 1 or more, found ${options.engines}")
+            val cores = options.threads ?: SystemInfo.performanceCores()
+            if (cores < 1) throw UsageException("threads: expected 1 or more, found $cores")
+            val threads = maxOf(1, cores / options.engines)
+            fun load(fp32Activations: Boolean): SharedModel {
+                val graph = OrtGraph(bundle.graph(variant), bundle.manifest.model, threads, fp32Activations)
+                return SharedModel(graph, OrtEngine(graph, info.context, Turns(options.engines)))
+            }
             val fingerprint = bundle.manifest.fingerprint(variant)
-            val model = Model(info, tokenizer, form, engine(false), fingerprint) { engine(true) }
+            val model = Model(info, tokenizer, form, load(false), fingerprint) { load(true) }
             return EdgeRuntime(info, threads, model, (System.nanoTime() - started) / 1e9)
         }
     }

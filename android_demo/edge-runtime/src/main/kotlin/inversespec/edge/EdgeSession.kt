@@ -4,8 +4,7 @@ import inversespec.edge.text.Json
 import inversespec.edge.text.JsonException
 import java.io.File
 import java.io.IOException
-import java.nio.ByteBuffer
-import java.nio.ByteOrder
+import java.util.concurrent.atomic.AtomicBoolean
 
 /** Whose tokens an answer has. */
 enum class AnswerSource(val label: String) {
@@ -38,7 +37,7 @@ class TurnAnswer(val tokens: List<Token>, val stats: FillStats, val dropped: Int
 class SessionPrompt(val messages: List<ChatMessage>, val dropped: Int)
 
 /**
- * A conversation on the device, whose turns share one KV cache.
+ * A conversation on the device.
  *
  * ```kotlin
  * val session = EdgeSession(runtime, system = "Answer in one sentence.")
@@ -48,8 +47,8 @@ class SessionPrompt(val messages: List<ChatMessage>, val dropped: Int)
  * ```
  *
  * It keeps messages as text, and an answer is the one that a fresh session gives which is handed the whole text: the
- * model runs only the tokens that its cache lacks. Clones and further sessions may share the runtime. Calls block, as
- * those of [EdgeRuntime]; one thread at a time.
+ * model runs only the tokens that no cache has. Clones and further sessions may share the runtime. Calls block, as those
+ * of [EdgeRuntime]; a session takes one question at a time.
  *
  * @param system its system prompt. [messages]: a conversation to continue.
  * @property reserve tokens kept free for an answer whose options do not limit it.
@@ -68,17 +67,21 @@ class EdgeSession @JvmOverloads constructor(
     }
 
     /** The conversation so far: system prompt, questions and answers. */
+    @Volatile
     var messages: List<ChatMessage> = listOfNotNull(system?.let { ChatMessage(ChatRole.SYSTEM, it) }) + messages
         private set
 
     /** Whether anything was said that must not leave the device; clones and files keep it. */
+    @Volatile
     var isPrivate = false
         internal set
 
-    private var asking = false
+    private val asking = AtomicBoolean()
 
-    /** A session with the same conversation, which goes its own way from here. */
-    fun clone() = EdgeSession(runtime, null, messages, reserve).also { it.isPrivate = isPrivate }
+    /** A session with the same conversation, which goes its own way from here, on this runtime or another one. */
+    @JvmOverloads
+    fun clone(runtime: EdgeRuntime = this.runtime): EdgeSession =
+        EdgeSession(runtime, null, messages, reserve).also { it.isPrivate = isPrivate }
 
     /**
      * The messages that a question is answered with. Where they and the answer do not fit the context, whole turns are
@@ -88,16 +91,27 @@ class EdgeSession @JvmOverloads constructor(
     @JvmOverloads
     fun prompt(question: String, options: FillOptions = FillOptions()): SessionPrompt {
         val room = runtime.info.context - (options.maxTokens ?: reserve)
-        var found = messages + ChatMessage(ChatRole.USER, question)
-        var dropped = 0
-        while (runtime.promptTokens(found) > room) {
-            val head = found.takeWhile { it.role == ChatRole.SYSTEM }.take(1)
-            val turns = found.drop(head.size)
-            val rest = (1 until turns.size).firstOrNull { turns[it].role == ChatRole.USER } ?: break
-            found = head + turns.drop(rest)
-            dropped++
+        val all = messages + ChatMessage(ChatRole.USER, question)
+        val head = all.take(if (all.first().role == ChatRole.SYSTEM) 1 else 0)
+        val turns = all.drop(head.size)
+        val starts = listOf(0) + (1 until turns.size).filter { turns[it].role == ChatRole.USER }
+        fun without(dropped: Int) = head + turns.drop(starts[dropped])
+        fun fits(dropped: Int) = runtime.promptTokens(without(dropped)) <= room
+
+        // Backwards from the question, which stays though it may not fit, in doubling steps: a history far beyond the
+        // context is not read.
+        var dropped = starts.size - 1
+        var step = 1
+        while (dropped > 0 && fits(maxOf(0, dropped - step))) {
+            dropped = maxOf(0, dropped - step)
+            step *= 2
         }
-        return SessionPrompt(found, dropped)
+        var least = maxOf(0, dropped - step)
+        while (least < dropped) {
+            val middle = (least + dropped) / 2
+            if (fits(middle)) dropped = middle else least = middle + 1
+        }
+        return SessionPrompt(without(dropped), dropped)
     }
 
     /**
@@ -110,7 +124,7 @@ class EdgeSession @JvmOverloads constructor(
      *   which a later question would send along.
      * @param threshold the device's doubt, 0 to 1, above which `PREFER_ON_DEVICE` asks; null for the bundle's.
      * @param onEvent called on the calling thread, with tokens as soon as they are known.
-     * @throws UsageException for a mode that asks without a cloud, and from within [onEvent];
+     * @throws UsageException for a mode that asks without a cloud, and while another answer is written;
      *   [CloudRefusedException], with `ONLY_IN_CLOUD` also [CloudUnavailableException], and what [EdgeRuntime.fill]
      *   throws.
      */
@@ -149,12 +163,14 @@ class EdgeSession @JvmOverloads constructor(
         onEvent: (AnswerEvent) -> Unit,
         answer: (List<ChatMessage>, (AnswerEvent) -> Unit) -> FillStats,
     ): TurnAnswer {
-        if (asking) throw UsageException("session: expected a question at a time, found one from within its answer")
-        val prompt = prompt(question, options)
+        if (!asking.compareAndSet(false, true)) {
+            throw UsageException("session: expected a question at a time, found one while the last is being answered")
+        }
         val tokens = ArrayList<Token>()
         var tail = ""
-        asking = true
+        var prompt: SessionPrompt? = null
         try {
+            prompt = prompt(question, options)
             val stats = answer(prompt.messages) { event ->
                 if (event is Token && event.source != Source.PROMPT) tokens.add(event)
                 if (event is Retract) tokens.subList(event.position, tokens.size).clear()
@@ -163,31 +179,23 @@ class EdgeSession @JvmOverloads constructor(
             tail = stats.tail
             return TurnAnswer(tokens, stats, prompt.dropped)
         } finally {
-            asking = false
-            if (tokens.isNotEmpty()) {
+            if (prompt != null && tokens.isNotEmpty()) {
                 val text = tokens.joinToString("") { it.text } + tail
                 messages = prompt.messages + ChatMessage(ChatRole.ASSISTANT, text)
             }
+            asking.set(false)
         }
     }
 
     /**
-     * Writes messages and what the cache holds of them, tied to the bundle's variant by hash; the Python runtime reads
-     * the same file. Throws [SessionFileException] where it cannot be written.
+     * Writes the conversation as JSON, as the Python runtime does; a session that is loaded reads its text anew. Throws
+     * [SessionFileException] where it cannot be written.
      */
     fun save(file: File) {
-        val (ids, cache) = if (messages.isEmpty()) IntArray(0) to ByteArray(0) else runtime.cached(messages)
         val said = messages.joinToString(", ") { "[${Json.quote(it.role.label)}, ${Json.quote(it.content)}]" }
-        val head = runtime.identity.map { (name, value) -> "\"$name\": \"$value\"" } +
-            listOf("\"messages\": [$said]", "\"tokens\": [${ids.joinToString(", ")}]", "\"private\": $isPrivate")
-        val header = head.joinToString(", ", "{", "}").toByteArray(Charsets.US_ASCII)
-        val size = ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(header.size).array()
-        val parts = arrayOf(MAGIC, size, header, cache)
+        val text = "{\"format\": \"$FORMAT\", \"private\": $isPrivate, \"messages\": [$said]}"
         try {
-            writeWhole(file) { out ->
-                parts.forEach(out::write)
-                out.write(sha256(*parts))
-            }
+            writeWhole(file) { it.write(text.toByteArray(Charsets.US_ASCII)) }
         } catch (error: IOException) {
             throw SessionFileException("$file: expected to write a session, found ${error.message}")
         }
@@ -195,76 +203,34 @@ class EdgeSession @JvmOverloads constructor(
 
     companion object {
         private const val RESERVE = 128
-        private val MAGIC = "IVSESS01".toByteArray(Charsets.US_ASCII)
-        private const val MAX_HEADER_BYTES = 16 shl 20
+        private const val FORMAT = "inverse speculation session 2"
+        private const val MAX_FILE_BYTES = 16 shl 20
 
-        /** The session of a file, its cache restored. Throws [SessionFileException] where it does not fit. */
+        /** The session of a file, for any bundle. Throws [SessionFileException] where it is none. */
         @JvmStatic
         @JvmOverloads
         fun load(file: File, runtime: EdgeRuntime, reserve: Int = RESERVE): EdgeSession {
-            val data = read(file, runtime.info.context * runtime.info.cacheBytesPerToken + MAX_HEADER_BYTES)
-            val body = data.copyOf(data.size - DIGEST)
-            if (!sha256(body).contentEquals(data.copyOfRange(body.size, data.size))) throw damaged(file)
-            val start = MAGIC.size + 4
-            val size = ByteBuffer.wrap(body, MAGIC.size, 4).order(ByteOrder.LITTLE_ENDIAN).int
             val session = EdgeSession(runtime, reserve = reserve)
-            val ids: IntArray
-            val identity: Map<String, Any?>
             try {
-                val head = Json.parse(body.copyOfRange(start, start + size)) as Map<*, *>
+                if (file.length() > MAX_FILE_BYTES) throw another(file, "more than $MAX_FILE_BYTES bytes")
+                val head = Json.parse(file.readBytes()) as Map<*, *>
+                if (head["format"] != FORMAT) throw another(file, "format ${head["format"]}")
                 session.messages = (head["messages"] as List<*>).map { row ->
-                    val (role, content) = row as List<*>
+                    val (role, content) = (row as List<*>).also { require(it.size == 2) { "a message of ${it.size} parts" } }
                     ChatMessage(ChatRole.entries.first { it.label == role }, content as String)
                 }
                 session.isPrivate = head["private"] as Boolean
-                ids = (head["tokens"] as List<*>).map { Math.toIntExact(it as Long) }.toIntArray()
-                identity = runtime.identity.mapValues { (name, _) -> head[name] }
+            } catch (error: IOException) {
+                throw another(file, error.message)
             } catch (error: JsonException) {
-                throw another(file, error)
+                throw another(file, error.message)
             } catch (error: RuntimeException) { // a value of another type, or none
-                throw another(file, error)
-            }
-            for ((name, wanted) in runtime.identity) {
-                if (identity[name] == wanted) continue
-                throw SessionFileException(
-                    "$file: expected a session of ${runtime.info.dir.name}, variant ${runtime.info.variant} " +
-                        "($name ${wanted.take(12)}), found one of another model (${"${identity[name]}".take(12)})",
-                )
-            }
-            val cache = body.copyOfRange(start + size, body.size)
-            if (ids.isNotEmpty()) {
-                val expected = ids.size * runtime.info.cacheBytesPerToken
-                if (ids.size > runtime.info.context || cache.size.toLong() != expected) {
-                    throw SessionFileException(
-                        "$file: expected the cache of ${ids.size} tokens within a context of ${runtime.info.context}, " +
-                            "found ${cache.size} bytes",
-                    )
-                }
-                runtime.restore(ids, cache)
+                throw another(file, error.message)
             }
             return session
         }
 
-        private const val DIGEST = 32
-
-        private fun read(file: File, most: Long): ByteArray {
-            try {
-                if (file.length() > most) throw damaged(file)
-                val data = file.readBytes()
-                if (data.size < MAGIC.size + 4 + DIGEST || !data.copyOf(MAGIC.size).contentEquals(MAGIC)) {
-                    throw SessionFileException("$file: expected a whole session of this software, found another file")
-                }
-                return data
-            } catch (error: IOException) {
-                throw SessionFileException("$file: expected a readable session, found ${error.message}")
-            }
-        }
-
-        private fun damaged(file: File) = SessionFileException(
-            "$file: expected a whole session of this software, found one that is damaged or too large",
-        )
-
-        private fun another(file: File, error: Exception) =
-            SessionFileException("$file: expected messages and tokens, found ${error.message}")
+        private fun another(file: File, found: String?) =
+            SessionFileException("$file: expected $FORMAT as JSON, found ${found?.take(200)}")
     }
 }

@@ -4,14 +4,16 @@ package inversespec.edge
  * Options of [EdgeRuntime.open].
  *
  * @property variant one of the bundle's variants; null for the bundle's default.
- * @property threads number of threads; null for one per fast core.
+ * @property threads number of threads, shared by the passes that run at once; null for one per fast core.
  * @property verifyHashes verify size and SHA-256 of every file that is used. Omit this only for a bundle that
  *   [Bundles.importZip] has just verified.
+ * @property engines number of passes that may run at once.
  */
 data class RuntimeOptions @JvmOverloads constructor(
     val variant: String? = null,
     val threads: Int? = null,
     val verifyHashes: Boolean = true,
+    val engines: Int = 1,
 )
 
 /**

@@ -1,31 +1,20 @@
 package inversespec.edge.coroutines
 
-import inversespec.edge.AnswerEvent
-import inversespec.edge.CancelSignal
-import inversespec.edge.ChatMessage
-import inversespec.edge.EdgeRuntime
-import inversespec.edge.EdgeSession
-import inversespec.edge.FillOptions
-import inversespec.edge.Finished
-import inversespec.edge.InferenceMode
-import inversespec.edge.RuntimeOptions
-import inversespec.edge.ServiceClient
-import inversespec.edge.ServiceOptions
+import inversespec.edge.*
 import kotlinx.coroutines.CoroutineDispatcher
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.NonCancellable
-import kotlinx.coroutines.channels.trySendBlocking
+import kotlinx.coroutines.channels.Channel
 import kotlinx.coroutines.flow.Flow
+import kotlinx.coroutines.flow.buffer
 import kotlinx.coroutines.flow.cancellable
 import kotlinx.coroutines.flow.channelFlow
 import kotlinx.coroutines.launch
-import kotlinx.coroutines.sync.Mutex
-import kotlinx.coroutines.sync.withLock
 import kotlinx.coroutines.withContext
 import java.io.File
 
 /**
- * An open model for coroutines: one for all requests, which wait for their turn without a thread.
+ * An open model for coroutines: one for all requests, whose passes take turns.
  *
  * ```kotlin
  * EdgeModel.open(File(filesDir, "bundles/tiny-qwen")).use { model ->
@@ -34,8 +23,9 @@ import java.io.File
  * }
  * ```
  *
- * Each Flow is cold: it answers once per collector. The last event is [Finished]. Cancelling a collector ends the
- * running pass of the model and returns once the model is free for the next request. Errors are those of [EdgeRuntime].
+ * Each Flow is cold: it answers once per collector. The last event is [Finished]. Cancelling a collector ends its running
+ * pass and returns once that has ended. A slow collector holds nobody up: what it has not received yet is kept for it.
+ * Errors are those of [EdgeRuntime].
  *
  * @param runtime the callback API; this object closes it.
  * @param dispatcher runs the blocking calls.
@@ -44,8 +34,6 @@ class EdgeModel(
     private val runtime: EdgeRuntime,
     private val dispatcher: CoroutineDispatcher = Dispatchers.IO,
 ) : AutoCloseable {
-    private val turn = Mutex()
-
     /** Description of the bundle. */
     val info get() = runtime.info
 
@@ -87,12 +75,10 @@ class EdgeModel(
     fun session(system: String? = null): EdgeSession = EdgeSession(runtime, system)
 
     /** The session of a file; see [EdgeSession.load]. */
-    suspend fun session(file: File): EdgeSession = turn.withLock {
-        withContext(dispatcher) { EdgeSession.load(file, runtime) }
-    }
+    suspend fun session(file: File): EdgeSession = withContext(dispatcher) { EdgeSession.load(file, runtime) }
 
     /** Writes a session to a file; see [EdgeSession.save]. */
-    suspend fun save(session: EdgeSession, file: File) = turn.withLock { withContext(dispatcher) { session.save(file) } }
+    suspend fun save(session: EdgeSession, file: File) = withContext(dispatcher) { session.save(file) }
 
     /**
      * See [EdgeSession.ask]. [Finished.turn] is the answer; of a collector that leaves, what was written so far joins the
@@ -110,25 +96,22 @@ class EdgeModel(
         Finished(turn.stats, turn)
     }
 
-    /** Ends a running answer and frees the model's memory. */
+    /** Ends all answers and frees the model's memory; see [EdgeRuntime.close]. */
     override fun close() = runtime.close()
 
     private fun events(call: (CancelSignal, (AnswerEvent) -> Unit) -> Finished): Flow<AnswerEvent> = channelFlow {
-        turn.withLock {
-            val cancel = CancelSignal()
-            val work = launch(dispatcher) {
-                // An event that nobody receives any more is dropped: the cancellation below is on its way.
-                val last = call(cancel) { event -> trySendBlocking(event) }
-                send(last)
-            }
-            try {
-                work.join()
-            } finally {
-                cancel.cancel()
-                withContext(NonCancellable) { work.join() }
-            }
+        val cancel = CancelSignal()
+        // An event that nobody receives any more is dropped: the cancellation below is on its way.
+        val work = launch(dispatcher) { trySend(call(cancel) { event -> trySend(event) }) }
+        try {
+            work.join()
+        } finally {
+            cancel.cancel()
+            withContext(NonCancellable) { work.join() }
         }
-    }.cancellable() // events that wait in the channel do not reach a collector that was cancelled
+    }
+        .buffer(Channel.UNLIMITED) // nor does a collector that is left without being cancelled hold a thread or [close] up
+        .cancellable() // events that wait in the channel do not reach a collector that was cancelled
 
     companion object {
         /** Opens a bundle folder; see [EdgeRuntime.open]. */

@@ -1,27 +1,21 @@
 package inversespec.edge.coroutines
 
-import inversespec.edge.EdgeRuntime
-import inversespec.edge.FillOptions
-import inversespec.edge.Finished
-import inversespec.edge.RuntimeOptions
-import inversespec.edge.ServiceClient
-import inversespec.edge.ServiceFailed
-import inversespec.edge.ServiceOptions
-import inversespec.edge.Token
-import inversespec.edge.TruncatedPayloadException
+import inversespec.edge.*
+import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.async
 import kotlinx.coroutines.awaitAll
 import kotlinx.coroutines.cancelAndJoin
+import kotlinx.coroutines.flow.catch
 import kotlinx.coroutines.flow.collect
 import kotlinx.coroutines.flow.onEach
+import kotlinx.coroutines.flow.produceIn
 import kotlinx.coroutines.flow.take
 import kotlinx.coroutines.flow.toList
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
 import kotlinx.coroutines.withTimeout
-import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertThrows
-import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Assertions.*
 import org.junit.jupiter.api.Test
 import java.io.File
 
@@ -75,6 +69,17 @@ internal class EdgeModelTest {
             impatient.cancelAndJoin()
             for (ids in answers.awaitAll()) assertEquals(wanted, ids)
         }
+    }
+
+    @Test
+    fun `a reader that is slow, left, or closes the model holds nobody up`() = model { model ->
+        val scope = CoroutineScope(Dispatchers.Default)
+        val left = List(70) { model.generate(prompt).produceIn(scope).also { it.receive() } } // never read again
+        assertEquals(wanted, model.generate(prompt, 24).complete().tokens.map { it.id })
+        model.generate(prompt).onEach { model.close() }.catch { }.collect()
+        model.close()
+        assertThrows(EngineException::class.java) { runBlocking { model.generate(prompt, 24).complete() } }
+        left.forEach { it.cancel() }
     }
 
     @Test

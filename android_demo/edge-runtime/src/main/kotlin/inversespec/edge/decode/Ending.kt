@@ -1,8 +1,6 @@
 package inversespec.edge.decode
 
-import inversespec.edge.AnchorSet
-import inversespec.edge.ContextException
-import inversespec.edge.Stop
+import inversespec.edge.*
 
 /** The answer ends before position [end], because of [stop]. End tokens count from [eosFrom] on. */
 internal class Ending private constructor(val end: Int, val stop: Stop, val eosFrom: Int) {

@@ -1,15 +1,7 @@
 package inversespec.edge.decode
 
-import inversespec.edge.AnchorSet
-import inversespec.edge.ContextException
-import inversespec.edge.FillOptions
-import inversespec.edge.Source
-import inversespec.edge.Stop
-import inversespec.edge.UsageException
-import inversespec.edge.engine.DecodingCancelledException
-import inversespec.edge.engine.Engine
-import inversespec.edge.engine.Logits
-import inversespec.edge.engine.PassTerminatedException
+import inversespec.edge.*
+import inversespec.edge.engine.*
 
 /** Statistics of one decoded answer: the part of [inversespec.edge.FillStats] that decoding measures. Wall time. */
 internal class DecodeStats {
@@ -79,8 +71,6 @@ internal class ForcedDecoder(
                 for ((index, id) in prompt.withIndex()) onToken(id, index - prompt.size, Source.PROMPT, Double.NaN)
             }
             stats.stop = decode()
-        } catch (cancelled: DecodingCancelledException) {
-            stats.stop = Stop.CANCELLED
         } catch (terminated: PassTerminatedException) {
             stats.stop = Stop.CANCELLED
         }
@@ -131,7 +121,7 @@ internal class ForcedDecoder(
 
         fun <T> next(read: (Logits, Int) -> T): T {
             while (at == wanted) {
-                if (cancelled()) throw DecodingCancelledException()
+                if (cancelled()) throw PassTerminatedException()
                 val chunk = chunks.next()
                 logits = engine.append(ids.copyOfRange(chunk.start, chunk.stop), chunk.rows)
                 stats.passes++
@@ -147,7 +137,7 @@ internal class ForcedDecoder(
         val position = position
         text[size++] = id
         onToken(id, position, source, logProb)
-        if (cancelled()) throw DecodingCancelledException()
+        if (cancelled()) throw PassTerminatedException()
     }
 
     /** The next token and its log probability, or null where an end token ends the answer. */

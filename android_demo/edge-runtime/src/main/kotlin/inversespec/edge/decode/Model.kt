@@ -1,18 +1,7 @@
 package inversespec.edge.decode
 
-import inversespec.edge.AnchorSet
-import inversespec.edge.Base
-import inversespec.edge.BundleInfo
-import inversespec.edge.ChatMessage
-import inversespec.edge.FillOptions
-import inversespec.edge.MAX_CANVAS
-import inversespec.edge.Shared
-import inversespec.edge.Source
-import inversespec.edge.Stop
-import inversespec.edge.engine.DecodingCancelledException
-import inversespec.edge.engine.Engine
-import inversespec.edge.engine.EnginePredictor
-import inversespec.edge.engine.PassTerminatedException
+import inversespec.edge.*
+import inversespec.edge.engine.*
 import inversespec.edge.payload.Wire
 import inversespec.edge.text.PromptForm
 import inversespec.edge.text.Tokenizer
@@ -33,24 +22,28 @@ internal class Costs {
 }
 
 /**
- * The parts of an open model: tokenizer, form of prompts, and its engine in two forms.
+ * The parts of an open model: tokenizer, form of prompts, and the model in two forms, for any number of callers.
  *
- * @property engine generates and forces tokens. [openPredictive] loads the engine with float32 activations, with which
- *   payloads of codec predictive are decoded, on first use.
- * @property fingerprint of the open variant.
+ * @param shared generates and forces tokens. [openPredictive] loads the model with float32 activations, with which
+ *   payloads of codec predictive are decoded, on first use. [fingerprint]: of the open variant.
  */
 internal class Model(
     val info: BundleInfo,
     val tokenizer: Tokenizer,
     private val form: PromptForm,
-    val engine: Engine,
-    val fingerprint: ByteArray,
-    private val openPredictive: () -> Engine,
+    val shared: SharedModel,
+    private val fingerprint: ByteArray,
+    private val openPredictive: () -> SharedModel,
 ) : AutoCloseable {
-    private val lazyPredictive = lazy(openPredictive)
+    private var loaded: SharedModel? = null
+    private var closed = false
 
-    /** The engine with float32 activations. */
-    val predictiveEngine: Engine get() = lazyPredictive.value
+    /** The model with float32 activations. */
+    private val predictive: SharedModel
+        @Synchronized get() {
+            if (closed) throw EngineException(Turns.CLOSED)
+            return loaded ?: openPredictive().also { loaded = it }
+        }
 
     fun promptIds(messages: List<ChatMessage>): IntArray = form.ids(messages)
 
@@ -64,10 +57,11 @@ internal class Model(
         options: FillOptions,
         transcript: Transcript,
         costs: Costs,
-        on: Engine = engine,
-        stopped: () -> Boolean,
-    ) {
-        costs.add(ForcedDecoder(on, prompt, anchors, options, stopped, transcript.ids, transcript::add).run())
+        cancel: CancelSignal,
+        on: SharedModel = shared,
+        stopped: () -> Boolean = cancel::isCancelled,
+    ) = on.lease(prompt + transcript.ids, cancel) { engine ->
+        costs.add(ForcedDecoder(engine, prompt, anchors, options, stopped, transcript.ids, transcript::add).run())
     }
 
     /** Decodes a payload of a codec that takes no model. */
@@ -75,7 +69,7 @@ internal class Model(
         Wire.decode(payload, Shared(info.contract, prompt, tokenizer, base))
 
     /**
-     * Decodes a payload of codec predictive, one pass per position; null where stopped. Throws FingerprintException at
+     * Decodes a payload of codec predictive, one pass per position; null where cancelled. Throws FingerprintException at
      * the end where the tokens given to [onToken] are wrong.
      */
     fun decodePredictive(
@@ -83,31 +77,31 @@ internal class Model(
         prompt: IntArray,
         base: Base?,
         costs: Costs,
-        stopped: () -> Boolean,
+        cancel: CancelSignal,
         onToken: (Int, Int, Source, Double) -> Unit = { _, _, _, _ -> },
     ): AnchorSet? {
         val started = System.nanoTime()
-        val predictor = EnginePredictor(predictiveEngine, prompt, info.contract, fingerprint, stopped)
-        try {
-            val shared = Shared(info.contract, prompt, tokenizer, base, predictor)
-            return Wire.decodePredictive(payload, shared) { position, id, anchor, logProb ->
-                if (costs.prefillSeconds == 0.0) costs.prefillSeconds = (System.nanoTime() - started) / 1e9
-                onToken(id, position, if (anchor) Source.ANCHOR else Source.FILL, logProb)
-                if (stopped()) throw DecodingCancelledException()
+        return predictive.lease(prompt, cancel) { engine ->
+            val predictor = EnginePredictor(engine, prompt, info.contract, fingerprint, cancel::isCancelled)
+            try {
+                val shared = Shared(info.contract, prompt, tokenizer, base, predictor)
+                Wire.decodePredictive(payload, shared) { position, id, anchor, logProb ->
+                    if (costs.prefillSeconds == 0.0) costs.prefillSeconds = (System.nanoTime() - started) / 1e9
+                    onToken(id, position, if (anchor) Source.ANCHOR else Source.FILL, logProb)
+                    if (cancel.isCancelled) throw PassTerminatedException()
+                }
+            } catch (cancelled: PassTerminatedException) {
+                null
+            } finally {
+                costs.passes += predictor.passes
+                if (costs.reused < 0) costs.reused = maxOf(0, predictor.reused)
             }
-        } catch (cancelled: DecodingCancelledException) {
-            return null
-        } catch (terminated: PassTerminatedException) {
-            return null
-        } finally {
-            costs.passes += predictor.passes
-            if (costs.reused < 0) costs.reused = maxOf(0, predictor.reused)
         }
     }
 
     /**
      * Writes the tokens of a payload of codec predictive while it is decoded, and those that follow; returns its
-     * anchors, or null where stopped. Throws FingerprintException where the tokens written are wrong.
+     * anchors, or null where cancelled. Throws FingerprintException where the tokens written are wrong.
      */
     fun fillPredictive(
         payload: ByteArray,
@@ -115,7 +109,7 @@ internal class Model(
         options: FillOptions,
         transcript: Transcript,
         costs: Costs,
-        stopped: () -> Boolean,
+        cancel: CancelSignal,
     ): AnchorSet? {
         if (options.echoPrompt) {
             for ((index, id) in prompt.withIndex()) {
@@ -123,21 +117,18 @@ internal class Model(
             }
         }
         val most = options.maxTokens ?: Int.MAX_VALUE
-        val anchors = decodePredictive(payload, prompt, null, costs, stopped) { id, position, source, logProb ->
+        val anchors = decodePredictive(payload, prompt, null, costs, cancel) { id, position, source, logProb ->
             if (position < most) transcript.add(id, position, source, logProb)
         } ?: return null
-        fill(prompt, anchors, options.copy(echoPrompt = false), transcript, costs, predictiveEngine, stopped)
+        fill(prompt, anchors, options.copy(echoPrompt = false), transcript, costs, cancel, predictive)
         return anchors
     }
 
-    /** Terminates running passes from another thread; false permits passes again. */
-    fun terminate(now: Boolean) {
-        engine.terminate(now)
-        if (lazyPredictive.isInitialized()) predictiveEngine.terminate(now)
-    }
-
+    /** The calls must have been cancelled. */
+    @Synchronized
     override fun close() {
-        engine.close()
-        if (lazyPredictive.isInitialized()) predictiveEngine.close()
+        closed = true
+        shared.close()
+        loaded?.close()
     }
 }

@@ -1,25 +1,6 @@
 package inversespec.edge.decode
 
-import inversespec.edge.AnchorSet
-import inversespec.edge.AnswerEvent
-import inversespec.edge.Base
-import inversespec.edge.CancelSignal
-import inversespec.edge.ChatMessage
-import inversespec.edge.CloudUnavailableException
-import inversespec.edge.Codec
-import inversespec.edge.CompactRequested
-import inversespec.edge.Doubt
-import inversespec.edge.FillOptions
-import inversespec.edge.FingerprintException
-import inversespec.edge.PayloadReceived
-import inversespec.edge.ReceivedPayload
-import inversespec.edge.ServiceClient
-import inversespec.edge.ServiceFailed
-import inversespec.edge.ServiceOptions
-import inversespec.edge.ServiceReport
-import inversespec.edge.Stop
-import inversespec.edge.Token
-import inversespec.edge.UsageException
+import inversespec.edge.*
 import inversespec.edge.client.PayloadFeed
 import inversespec.edge.payload.openPayload
 
@@ -38,7 +19,6 @@ internal class OnlineAnswer(
     private val service: ServiceOptions,
     private val options: FillOptions,
     private val cancel: CancelSignal,
-    private val stopped: () -> Boolean,
     private val doubts: ((List<Token>) -> Boolean)?,
     private val onEvent: (AnswerEvent) -> Unit,
 ) {
@@ -90,7 +70,7 @@ internal class OnlineAnswer(
         try {
             if (service.stream) refine() else fill()
             // Also where a complete answer was waiting for further payloads.
-            if (stopped()) costs.stop = Stop.CANCELLED
+            if (cancel.isCancelled) costs.stop = Stop.CANCELLED
         } finally {
             feed?.close()
         }
@@ -99,16 +79,16 @@ internal class OnlineAnswer(
     /** Waits for the payload, then fills it. */
     private fun fill() {
         val received = next()
-        if (stopped()) return
+        if (cancel.isCancelled) return
         if (received != null && isPredictive(received)) return fillPredictive(received)
         if (received != null) take(received)
-        model.fill(promptIds, anchors, options, transcript, costs, stopped = stopped)
+        model.fill(promptIds, anchors, options, transcript, costs, cancel)
     }
 
     /** Emits the tokens of a predictive payload while it is decoded, and those that follow. */
     private fun fillPredictive(received: ReceivedPayload) {
         try {
-            anchors = model.fillPredictive(received.data, promptIds, options, transcript, costs, stopped) ?: return
+            anchors = model.fillPredictive(received.data, promptIds, options, transcript, costs, cancel) ?: return
         } catch (other: FingerprintException) {
             transcript.retract(0)
             askForCompact(other)
@@ -122,19 +102,19 @@ internal class OnlineAnswer(
         var rest = options
         var eosFrom = 0
         while (true) {
-            model.fill(promptIds, anchors, rest, transcript, costs) { stopped() || feed?.isReady == true }
+            model.fill(promptIds, anchors, rest, transcript, costs, cancel) { cancel.isCancelled || feed?.isReady == true }
             rest = options.copy(echoPrompt = false)
-            if (stopped()) return
+            if (cancel.isCancelled) return
             askOnDoubt() // of an answer that is shorter than what is watched
             val received = next() ?: break
             if (!take(received)) continue
-            val ending = Ending.of(anchors, model.engine.context - promptIds.size, options.maxTokens)
+            val ending = Ending.of(anchors, model.info.context - promptIds.size, options.maxTokens)
             transcript.retract(Refinement.kept(transcript.tokens, anchors, ending, eosFrom))
             eosFrom = ending.eosFrom
         }
         // A failure of the service may have ended the run before its end.
-        if (!stopped() && costs.stop == Stop.CANCELLED) {
-            model.fill(promptIds, anchors, rest, transcript, costs, stopped = stopped)
+        if (!cancel.isCancelled && costs.stop == Stop.CANCELLED) {
+            model.fill(promptIds, anchors, rest, transcript, costs, cancel)
         }
     }
 
@@ -158,7 +138,7 @@ internal class OnlineAnswer(
         val on = if (received.delta) base else null
         anchors = if (isPredictive(received)) {
             try {
-                model.decodePredictive(received.data, promptIds, on, costs, stopped) ?: return false
+                model.decodePredictive(received.data, promptIds, on, costs, cancel) ?: return false
             } catch (other: FingerprintException) {
                 askForCompact(other)
                 return false

@@ -1,8 +1,6 @@
 package inversespec.edge.decode
 
-import inversespec.edge.AnchorSet
-import inversespec.edge.Source
-import inversespec.edge.Token
+import inversespec.edge.*
 
 /** Refinement of an answer: which of its tokens stay when further anchors arrive. */
 internal object Refinement {

@@ -1,9 +1,6 @@
 package inversespec.edge.decode
 
-import inversespec.edge.AnswerEvent
-import inversespec.edge.Retract
-import inversespec.edge.Source
-import inversespec.edge.Token
+import inversespec.edge.*
 import inversespec.edge.text.TextStream
 import inversespec.edge.text.Tokenizer
 import kotlin.math.exp

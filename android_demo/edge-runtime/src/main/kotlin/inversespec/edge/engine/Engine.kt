@@ -3,22 +3,27 @@ package inversespec.edge.engine
 import inversespec.edge.ContextException
 import inversespec.edge.EngineException
 
-/** A running pass was terminated. The cache is unchanged. */
+/** The caller has cancelled: before a pass, or while it ran. The cache is unchanged. */
 internal class PassTerminatedException : RuntimeException("terminated")
 
 /**
  * A model with a KV cache: runs known tokens, rewinds the cache. Responsible for the cached ids and for argument
  * checks; a subclass runs the model.
+ *
+ * @property turns taken by every pass, and shared with all forks.
  */
-internal abstract class Engine(val context: Int, val vocab: Int) : AutoCloseable {
-    private val ids = IntArray(context)
+internal abstract class Engine(val context: Int, val vocab: Int, val turns: Turns) : AutoCloseable {
+    private var ids = IntArray(0)
+
+    @Volatile
+    private var terminated = false
 
     /** Number of tokens in the cache. */
     var length = 0
         private set
 
-    /** Id of the cached token at an index, the oldest at 0. */
-    fun token(index: Int): Int = ids[index]
+    /** Memory that the cache takes. */
+    open val cacheBytes: Long get() = 0
 
     /**
      * Runs a chunk of known tokens in one pass, after the cached ones.
@@ -44,10 +49,15 @@ internal abstract class Engine(val context: Int, val vocab: Int) : AutoCloseable
         if (rows.any { it !in chunk.indices }) {
             throw EngineException("append: expected rows from 0 to ${chunk.size - 1}, found ${rows.toList()}")
         }
-        val logits = run(chunk, rows)
+        val logits = turns.take({ terminated }) { run(chunk, rows) }
+        hold(chunk)
+        return logits
+    }
+
+    private fun hold(chunk: IntArray) {
+        if (length + chunk.size > ids.size) ids = ids.copyOf(2 * (length + chunk.size))
         chunk.copyInto(ids, length)
         length += chunk.size
-        return logits
     }
 
     /** Number of cached tokens with which the first [size] of [tokens] begin. */
@@ -64,21 +74,21 @@ internal abstract class Engine(val context: Int, val vocab: Int) : AutoCloseable
         this.length = length
     }
 
-    /** Keys and values of the first [tokens] tokens, [1, C, tokens, D] of every tensor, joined: float32, little-endian. */
-    open fun cached(tokens: Int): ByteArray = ByteArray(0)
-
-    /** Puts tokens, and what [cached] gave for them, in place of all that was run. */
-    fun restore(tokens: IntArray, cache: ByteArray) {
-        rewind(0)
-        write(cache, tokens.size)
-        tokens.copyInto(ids)
-        length = tokens.size
+    /** Another cache over the same weights, which begins with the first [tokens] of this one. */
+    fun fork(tokens: Int): Engine {
+        val other = copy(tokens)
+        if (tokens > 0) other.hold(ids.copyOf(tokens))
+        return other
     }
 
-    protected open fun write(cache: ByteArray, tokens: Int) = Unit
+    /** Terminates passes from another thread, with [PassTerminatedException]; false permits them again. */
+    open fun terminate(now: Boolean) {
+        terminated = now
+        turns.look()
+    }
 
-    /** Terminates a running pass from another thread, with [PassTerminatedException]; false permits passes again. */
-    open fun terminate(now: Boolean) = Unit
+    /** A cache with the keys and values of the first [tokens] of this one. */
+    protected abstract fun copy(tokens: Int): Engine
 
     protected abstract fun run(chunk: IntArray, rows: IntArray): Logits
 }

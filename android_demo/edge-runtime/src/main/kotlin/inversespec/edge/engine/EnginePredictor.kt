@@ -1,19 +1,14 @@
 package inversespec.edge.engine
 
-import inversespec.edge.Contract
-import inversespec.edge.EngineException
-import inversespec.edge.Predictor
+import inversespec.edge.*
 import kotlin.math.exp
 import kotlin.math.ln
-
-/** Ends decoding: the caller has cancelled. */
-internal class DecodingCancelledException : RuntimeException("cancelled")
 
 /**
  * A model with float32 activations as a [Predictor]: log probabilities of ordinary tokens and of the end.
  *
  * @param identity the fingerprint of the model's variant.
- * @param cancelled polled before every pass; throws DecodingCancelledException.
+ * @param cancelled polled before every pass; throws PassTerminatedException.
  */
 internal class EnginePredictor(
     private val engine: Engine,
@@ -40,7 +35,7 @@ internal class EnginePredictor(
         engine.rewind(at)
         if (reused < 0) reused = at
         while (at < tokens.size) {
-            if (cancelled()) throw DecodingCancelledException()
+            if (cancelled()) throw PassTerminatedException()
             val end = minOf(at + MAX_CHUNK, tokens.size)
             val rows = if (end == tokens.size) intArrayOf(end - at - 1) else IntArray(0)
             val found = engine.append(tokens.copyOfRange(at, end), rows)

@@ -1,14 +1,9 @@
 package inversespec.edge.engine
 
 import ai.onnxruntime.OnnxTensor
-import ai.onnxruntime.OrtEnvironment
 import ai.onnxruntime.OrtException
-import ai.onnxruntime.OrtLoggingLevel
 import ai.onnxruntime.OrtSession
 import inversespec.edge.EngineException
-import inversespec.edge.bundle.ModelShape
-import java.io.File
-import java.io.IOException
 import java.nio.Buffer
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
@@ -16,25 +11,20 @@ import java.nio.FloatBuffer
 import java.nio.LongBuffer
 
 /**
- * A bundle's graph on ONNX Runtime, with one cache buffer bound as both past and present.
+ * A cache over a graph on ONNX Runtime, with one buffer bound as both past and present.
  *
  * Zero-copy: the cache is updated in place, rewinding shortens the mask, and logits are read from the output buffer.
- * The cache starts small and doubles as it fills. Not thread-safe, except for [terminate].
- *
- * @param fp32Activations see [Fp32Activations].
+ * The cache starts small and doubles as it fills. Not thread-safe, except for [terminate]; its forks may run beside it.
  */
 internal class OrtEngine(
-    graph: File,
-    private val shape: ModelShape,
+    private val graph: OrtGraph,
     context: Int,
-    threads: Int,
-    fp32Activations: Boolean = false,
-) : Engine(context, shape.vocabSize) {
-    private val env: OrtEnvironment
-    private val sessionOptions: OrtSession.SessionOptions
-    private val session: OrtSession
-    private val runOptions: OrtSession.RunOptions
-    private val names = (0 until shape.layers).flatMap { listOf("$it.key", "$it.value") }
+    turns: Turns = Turns(),
+) : Engine(context, graph.shape.vocabSize, turns) {
+    private val shape = graph.shape
+    private val names = graph.names
+    private val env = graph.env
+    private val runOptions = OrtSession.RunOptions()
     private val inputs = LinkedHashMap<String, OnnxTensor>()
     private val outputs = LinkedHashMap<String, OnnxTensor>()
 
@@ -49,39 +39,6 @@ internal class OrtEngine(
     private val terminating = Any()
     private var closed = false
 
-    init {
-        try {
-            env = OrtEnvironment.getEnvironment()
-            sessionOptions = options(threads)
-            // From their path the weights are memory-mapped.
-            session = if (fp32Activations) {
-                sessionOptions.addConfigEntry(WEIGHTS_FOLDER, "${graph.parentFile}")
-                env.createSession(Fp32Activations.apply(graph.readBytes()), sessionOptions)
-            } else {
-                env.createSession(graph.path, sessionOptions)
-            }
-            runOptions = OrtSession.RunOptions()
-        } catch (error: OrtException) {
-            throw EngineException("$graph: expected a graph ONNX Runtime can load, found: ${error.message}", error)
-        } catch (error: IOException) {
-            throw EngineException("$graph: expected a readable graph, found: ${error.message}", error)
-        } catch (error: LinkageError) {
-            throw EngineException(
-                "expected ONNX Runtime's native library for this device, found: ${error.message}",
-                error,
-            )
-        }
-        val wanted = setOf("input_ids", "attention_mask", "rows") + names.map { "past_key_values.$it" }
-        val differ = (wanted - session.inputNames) + (session.inputNames - wanted)
-        if (differ.isNotEmpty()) {
-            close()
-            throw EngineException(
-                "$graph: expected the inputs of a ${shape.layers}-layer model as bundle.json states it, but " +
-                    "${differ.sorted().take(4)} differ. Convert the model again.",
-            )
-        }
-    }
-
     override fun run(chunk: IntArray, rows: IntArray): Logits {
         if (closed) throw EngineException("expected an open model, found one that was closed")
         val total = length + chunk.size
@@ -90,7 +47,7 @@ internal class OrtEngine(
             for (index in chunk.indices) ids.put(index, chunk[index].toLong())
             for (index in rows.indices) this.rows.put(index, rows[index].toLong())
             bind(total, chunk.size, rows.size)
-            session.run(inputs, emptySet(), outputs, runOptions).close()
+            graph.session.run(inputs, emptySet(), outputs, runOptions).close()
         } catch (error: OutOfMemoryError) {
             throw outOfMemory(total, error)
         } catch (error: OrtException) {
@@ -102,24 +59,20 @@ internal class OrtEngine(
         return logits
     }
 
-    override fun cached(tokens: Int): ByteArray {
-        val out = ByteBuffer.allocate(4 * names.size * shape.kvHeads * tokens * shape.headDim).order(ByteOrder.LITTLE_ENDIAN)
-        val floats = out.asFloatBuffer()
-        for (buffer in caches) for (head in 0 until shape.kvHeads) floats.put(part(buffer, head, tokens))
-        return out.array()
-    }
+    override val cacheBytes: Long get() = bytes(capacity)
 
-    override fun write(cache: ByteArray, tokens: Int) {
-        reserve(tokens, 0, 0)
-        val floats = ByteBuffer.wrap(cache).order(ByteOrder.LITTLE_ENDIAN).asFloatBuffer()
-        for (buffer in caches) {
-            for (head in 0 until shape.kvHeads) {
-                val source = floats.duplicate()
-                (source as Buffer).limit(floats.position() + tokens * shape.headDim)
-                (floats as Buffer).position(source.limit())
-                part(buffer, head, tokens).put(source)
-            }
+    private fun bytes(tokens: Int) = 4L * names.size * shape.kvHeads * shape.headDim * tokens
+
+    override fun copy(tokens: Int): OrtEngine {
+        val other = OrtEngine(graph, context, turns)
+        try {
+            if (tokens > 0) other.reserve(tokens, 0, 0)
+        } catch (error: OutOfMemoryError) {
+            other.close()
+            throw outOfMemory(tokens, error)
         }
+        for ((from, to) in caches.zip(other.caches)) copy(from, to, tokens)
+        return other
     }
 
     /** The first tokens of a head in a cache buffer. */
@@ -131,8 +84,9 @@ internal class OrtEngine(
         return found
     }
 
-    override fun terminate(now: Boolean) = synchronized(terminating) {
-        if (!closed) runOptions.setTerminate(now)
+    override fun terminate(now: Boolean) {
+        synchronized(terminating) { if (!closed) runOptions.setTerminate(now) }
+        super.terminate(now)
     }
 
     override fun close() = synchronized(terminating) {
@@ -143,8 +97,6 @@ internal class OrtEngine(
         inputs.clear()
         outputs.clear()
         runOptions.close()
-        session.close()
-        sessionOptions.close()
     }
 
     /** Binds tensors of this pass's shapes over the buffers; between single-token passes only the mask changes. */
@@ -190,7 +142,7 @@ internal class OrtEngine(
         val room = minOf(maxOf(MIN_BUFFER, Integer.highestOneBit(2 * total - 1)), context)
         val dims = longArrayOf(1, shape.kvHeads.toLong(), room.toLong(), shape.headDim.toLong())
         val grown = names.indices.map { floats(shape.kvHeads * room * shape.headDim) }
-        if (length > 0) for ((from, to) in caches.zip(grown)) copy(from, to)
+        if (length > 0) for ((from, to) in caches.zip(grown)) copy(from, to, length)
         // If an allocation below fails, the next pass grows again from these copies.
         capacity = 0
         caches = grown
@@ -207,15 +159,14 @@ internal class OrtEngine(
         capacity = room
     }
 
-    /** Copies the first [length] tokens of every head. */
-    private fun copy(from: FloatBuffer, to: FloatBuffer) {
-        for (head in 0 until shape.kvHeads) part(to, head, length).put(part(from, head, length))
+    /** Copies the first [tokens] of every head. */
+    private fun copy(from: FloatBuffer, to: FloatBuffer, tokens: Int) {
+        for (head in 0 until shape.kvHeads) part(to, head, tokens).put(part(from, head, tokens))
     }
 
     private fun outOfMemory(total: Int, cause: Throwable): EngineException {
-        val bytes = 4L * names.size * shape.kvHeads * shape.headDim * maxOf(total, capacity)
         return EngineException(
-            "out of memory: the cache of $total tokens takes ${bytes shr 20} MB beside the weights. " +
+            "out of memory: the cache of $total tokens takes ${bytes(maxOf(total, capacity)) shr 20} MB beside the weights. " +
                 "Use a shorter prompt, fewer tokens, or a smaller variant.",
             cause,
         )
@@ -228,27 +179,12 @@ internal class OrtEngine(
         const val MASK = "attention_mask"
         const val ROWS = "rows"
         const val LOGITS = "logits"
-        const val WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
-        /**
-         * Session options for one request at a time: threads spin within a pass, where waits take microseconds,
-         * and sleep between passes, to save the battery.
-         */
-        fun options(threads: Int) = OrtSession.SessionOptions().apply {
-            setIntraOpNumThreads(threads)
-            setInterOpNumThreads(1)
-            setSessionLogLevel(OrtLoggingLevel.ORT_LOGGING_LEVEL_ERROR)
-            // Patterns are cached per shape, and chunks vary in shape.
-            setMemoryPatternOptimization(false)
-            addConfigEntry("session.intra_op.allow_spinning", "1")
-            addConfigEntry("session.force_spinning_stop", "1")
-        }
+        fun direct(size: Int): ByteBuffer = ByteBuffer.allocateDirect(size).order(ByteOrder.nativeOrder())
 
-        fun bytes(size: Int): ByteBuffer = ByteBuffer.allocateDirect(size).order(ByteOrder.nativeOrder())
+        fun floats(size: Int): FloatBuffer = direct(Math.multiplyExact(4, size)).asFloatBuffer()
 
-        fun floats(size: Int): FloatBuffer = bytes(Math.multiplyExact(4, size)).asFloatBuffer()
-
-        fun longs(size: Int): LongBuffer = bytes(Math.multiplyExact(8, size)).asLongBuffer()
+        fun longs(size: Int): LongBuffer = direct(Math.multiplyExact(8, size)).asLongBuffer()
 
         fun LongBuffer.first(size: Int): LongBuffer = duplicate().also { (it as Buffer).limit(size) }
 

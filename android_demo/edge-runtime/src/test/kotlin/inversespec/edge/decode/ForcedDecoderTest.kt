@@ -1,19 +1,8 @@
 package inversespec.edge.decode
 
-import inversespec.edge.AnchorSet
-import inversespec.edge.ContextException
-import inversespec.edge.Contract
-import inversespec.edge.EngineException
-import inversespec.edge.FillOptions
-import inversespec.edge.Source
-import inversespec.edge.Stop
-import inversespec.edge.UsageException
-import inversespec.edge.contract
-import inversespec.edge.engine.Engine
-import inversespec.edge.engine.Logits
-import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertThrows
-import org.junit.jupiter.api.Assertions.assertTrue
+import inversespec.edge.*
+import inversespec.edge.engine.*
+import org.junit.jupiter.api.Assertions.*
 import org.junit.jupiter.api.Test
 import java.nio.FloatBuffer
 import kotlin.math.exp
@@ -21,7 +10,7 @@ import kotlin.math.ln
 
 /** Predicts (7 * token + index) mod ([vocab] - 3) after a token, unless [next] overrides it. Records its passes. */
 private class FakeEngine(context: Int = 200, vocab: Int = 50, private val next: (Int, Int) -> Int? = { _, _ -> null }) :
-    Engine(context, vocab) {
+    Engine(context, vocab, Turns()) {
     val passes = ArrayList<Pair<List<Int>, List<Int>>>()
 
     fun after(token: Int, index: Int): Int = next(token, index) ?: ((7 * token + index) % (vocab - 3))
@@ -36,6 +25,8 @@ private class FakeEngine(context: Int = 200, vocab: Int = 50, private val next: 
         }
         return logits
     }
+
+    override fun copy(tokens: Int): Engine = error("not forked")
 
     override fun close() = Unit
 }

@@ -4,10 +4,7 @@ import inversespec.edge.EngineException
 import inversespec.edge.bundle.Bundle
 import inversespec.edge.bundle.ModelShape
 import inversespec.edge.shippedBundle
-import org.junit.jupiter.api.Assertions.assertArrayEquals
-import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertThrows
-import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Assertions.*
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 import java.io.File
@@ -19,7 +16,7 @@ internal class OrtEngineTest {
     private val context = bundle.manifest.context
 
     private fun <T> engine(body: (OrtEngine) -> T): T =
-        OrtEngine(bundle.graph("fp32"), bundle.manifest.model, context, 1).use(body)
+        OrtGraph(bundle.graph("fp32"), bundle.manifest.model, 1).use { OrtEngine(it, context).use(body) }
 
     private fun ids(size: Int, seed: Int = 1): IntArray {
         val random = java.util.Random(seed.toLong())
@@ -105,12 +102,12 @@ internal class OrtEngineTest {
     fun `invalid graphs and arguments are refused with a clear error`(@TempDir temp: File) {
         val text = File(temp, "model.onnx").apply { writeText("no graph") }
         for (graph in listOf(text, File(temp, "absent.onnx"))) {
-            val error = assertThrows(EngineException::class.java) { OrtEngine(graph, bundle.manifest.model, 64, 1) }
+            val error = assertThrows(EngineException::class.java) { OrtGraph(graph, bundle.manifest.model, 1) }
             assertTrue("expected a graph ONNX Runtime can load" in error.message!!)
         }
         val model = bundle.manifest.model
         val wrong = ModelShape(model.id, model.layers + 1, model.kvHeads, model.headDim, model.vocabSize)
-        val error = assertThrows(EngineException::class.java) { OrtEngine(bundle.graph("fp32"), wrong, 64, 1) }
+        val error = assertThrows(EngineException::class.java) { OrtGraph(bundle.graph("fp32"), wrong, 1) }
         assertTrue("${model.layers}.key" in error.message!!)
         engine { engine ->
             assertThrows(EngineException::class.java) { engine.append(intArrayOf(engine.vocab), IntArray(0)) }

@@ -1,34 +1,7 @@
 package inversespec.edge.payload.codecs
 
-import inversespec.edge.AnchorSet
-import inversespec.edge.Base
-import inversespec.edge.Codec
-import inversespec.edge.Contract
-import inversespec.edge.EdgeRuntime
-import inversespec.edge.FillOptions
-import inversespec.edge.FingerprintException
-import inversespec.edge.PayloadException
-import inversespec.edge.Payloads
-import inversespec.edge.Predictor
-import inversespec.edge.Row
-import inversespec.edge.RuntimeOptions
-import inversespec.edge.Shared
-import inversespec.edge.Source
-import inversespec.edge.Stop
-import inversespec.edge.Token
-import inversespec.edge.CancelSignal
-import inversespec.edge.contract
-import inversespec.edge.expected
-import inversespec.edge.hexToBytes
-import inversespec.edge.int
-import inversespec.edge.ints
-import inversespec.edge.row
-import inversespec.edge.rows
-import inversespec.edge.shippedBundle
-import inversespec.edge.text
-import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertThrows
-import org.junit.jupiter.api.Assertions.assertTrue
+import inversespec.edge.*
+import org.junit.jupiter.api.Assertions.*
 import org.junit.jupiter.api.Test
 import kotlin.math.exp
 import kotlin.math.ln
@@ -112,7 +85,7 @@ internal class PredictiveTest {
     fun `50 payloads of the shipped pair give Python's tokens`() {
         val rows = expected["shipped"].rows()
         EdgeRuntime.open(shippedBundle, RuntimeOptions(threads = 1)).use { runtime ->
-            for ((number, row) in rows.withIndex()) {
+            rows.withIndex().toList().parallelStream().forEach { (number, row) -> // side by side
                 val data = row.text("payload").hexToBytes()
                 assertEquals(Codec.PREDICTIVE, Payloads.peek(data).codec)
                 val tokens = ArrayList<Token>()

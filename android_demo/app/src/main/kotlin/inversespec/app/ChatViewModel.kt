@@ -3,7 +3,18 @@ package inversespec.app
 import android.content.Context
 import android.os.Handler
 import android.os.Looper
-import inversespec.edge.*
+import inversespec.edge.AnswerEvent
+import inversespec.edge.CancelSignal
+import inversespec.edge.ChatRole
+import inversespec.edge.EdgeRuntime
+import inversespec.edge.EdgeSession
+import inversespec.edge.InferenceMode
+import inversespec.edge.Retract
+import inversespec.edge.ServiceClient
+import inversespec.edge.ServiceFailed
+import inversespec.edge.Source
+import inversespec.edge.Token
+import inversespec.edge.TurnAnswer
 import java.io.File
 import java.util.concurrent.Executor
 

@@ -4,7 +4,12 @@ import android.app.job.JobInfo
 import android.app.job.JobScheduler
 import android.content.ComponentName
 import android.content.Context
-import inversespec.edge.*
+import inversespec.edge.BundleExistsException
+import inversespec.edge.Bundles
+import inversespec.edge.CancelSignal
+import inversespec.edge.CloudUnavailableException
+import inversespec.edge.ServiceClient
+import inversespec.edge.UsageException
 import java.util.concurrent.CancellationException
 import java.util.concurrent.Executor
 

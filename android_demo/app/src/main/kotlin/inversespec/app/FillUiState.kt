@@ -1,6 +1,9 @@
 package inversespec.app
 
-import inversespec.edge.*
+import inversespec.edge.FillStats
+import inversespec.edge.Header
+import inversespec.edge.Source
+import inversespec.edge.Token
 
 /** Progress of an answer. */
 enum class Phase { IDLE, READING, LOADING, FILLING, DONE, STOPPED, FAILED }

@@ -2,7 +2,10 @@ package inversespec.app
 
 import android.content.Context
 import android.net.Uri
-import inversespec.edge.*
+import inversespec.edge.CancelSignal
+import inversespec.edge.Payloads
+import inversespec.edge.Source
+import inversespec.edge.Stop
 import java.util.concurrent.Executor
 
 /** Loads payloads and fills them: the actions of the Fill screen. */

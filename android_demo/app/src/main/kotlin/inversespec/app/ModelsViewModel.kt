@@ -3,7 +3,14 @@ package inversespec.app
 import android.app.ActivityManager
 import android.content.Context
 import android.net.Uri
-import inversespec.edge.*
+import inversespec.edge.BundleExistsException
+import inversespec.edge.BundleInfo
+import inversespec.edge.Bundles
+import inversespec.edge.CancelSignal
+import inversespec.edge.EdgeException
+import inversespec.edge.EdgeRuntime
+import inversespec.edge.Progress
+import inversespec.edge.RuntimeOptions
 import java.io.File
 import java.io.FileNotFoundException
 import java.util.concurrent.Executor

@@ -214,7 +214,8 @@ def check_weights(folder: Path, graph: str, files: Collection[str]) -> None:
     data = (folder / graph).read_bytes()
     names = {data[at.end() : at.end() + at[1][0]] for at in _WEIGHTS.finditer(data)}
     found = {name.decode("utf-8", "replace") for name in names}
-    allowed = {name.removeprefix(graph.rpartition("/")[0] + "/") for name in files}
+    beside = graph[: graph.rfind("/") + 1]
+    allowed = {name.removeprefix(beside) for name in files if name.startswith(beside)}
     if data.count(_LOCATION) != len(_WEIGHTS.findall(data)):
         found.add("a name that cannot be read")
     if odd := sorted(found - allowed):

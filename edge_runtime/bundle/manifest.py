@@ -119,6 +119,8 @@ class Variant:
         where = f"variants.{name}"
         graph = _relative(_get(data, "graph", str, where))
         files = _records(_get(data, "files", dict, where), f"{where}.files")
+        if not graph.endswith(".onnx"):
+            raise _expected(f"{where}.graph of a name that ends in .onnx", repr(graph))
         if graph not in files:
             raise _expected(f"{graph!r} among {where}.files", sorted(files))
         verification, quantisation = (data.get(part, {}) for part in ("verification", "quantisation"))

@@ -133,6 +133,7 @@ NO_HASH = {"size": 1, "sha256": ""}
         lambda d: d.update(variants=[]),
         lambda d: d["variants"]["int8"].pop("graph"),
         lambda d: d["variants"]["int8"].update(graph="x.onnx"),
+        lambda d: d["variants"]["int8"].update(graph="int8/model.onnx.data"),
         lambda d: d["variants"]["int8"]["files"].update({"../x": {}}),
         lambda d: d["files"].update({"../x": NO_HASH}),
         lambda d: d["files"].update({"/etc/x": NO_HASH}),

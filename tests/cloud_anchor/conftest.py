@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cloud_anchor.pipeline import Pipeline
 from edge_runtime.runtime import EdgeRuntime
-from tests.cloud_anchor.serve.service_runner import Client, local, served
+
+if TYPE_CHECKING:
+    from tests.cloud_anchor.serve.service_runner import Client
 
 
 @pytest.fixture(scope="session")
@@ -36,5 +39,10 @@ def other_edge(other_edge_bundle: Path) -> EdgeRuntime:
 
 @pytest.fixture(scope="module")
 def client(pipeline: Pipeline) -> Iterator[Client]:
+    from tests.cloud_anchor.serve.service_runner import (
+        local,
+        served,
+    )  # not every installation has the service
+
     with served(local(pipeline)) as made:
         yield made

@@ -100,7 +100,7 @@ class Environment:
             ) from None
         except OSError as error:
             raise BrokenPromiseError(f"{command.line}: cannot be started: {error}") from error
-        if done.returncode:
+        if done.returncode != command.status:
             raise BrokenPromiseError(
                 f"{command.line}: exit {done.returncode}\n{_tail(done.stdout + done.stderr)}"
             )

@@ -31,6 +31,14 @@ export function concat(...parts: Uint8Array[]): Bytes {
   return out;
 }
 
+/** Where a sequence of bytes stands in others. */
+export function* occurrences(data: Bytes, part: Bytes): Generator<number> {
+  const first = part[0] ?? 0;
+  for (let at = data.indexOf(first); at >= 0; at = data.indexOf(first, at + 1)) {
+    if (part.every((byte, index) => data[at + index] === byte)) yield at;
+  }
+}
+
 export function utf8(text: string): Bytes {
   return new TextEncoder().encode(text);
 }

@@ -31,8 +31,12 @@ export abstract class EdgeError extends Error {
 
 /** At most 200 characters of anything, without control characters: what was found may be hostile. */
 export function shown(found: unknown): string {
-  const plain = typeof found === "object" && !(found instanceof Error);
-  const text = plain ? JSON.stringify(found) : String(found);
+  let text: string;
+  try {
+    text = typeof found === "object" && !(found instanceof Error) ? JSON.stringify(found) : String(found);
+  } catch {
+    text = "one nested too far";
+  }
   return [...text.slice(0, 200)].map((letter) => (letter < " " || letter === "\x7f" ? " " : letter)).join("");
 }
 
@@ -51,7 +55,7 @@ export class CloudUnavailableError extends EdgeError {}
 /** The service refuses the request: a wrong key, another contract, a prompt too long. */
 export class CloudRefusedError extends EdgeError {}
 
-/** The bytes of a session are none, are damaged, or belong to another model. */
+/** The bytes are no session. */
 export class SessionFileError extends EdgeError {}
 
 /** A model bundle cannot be used. */

@@ -1,6 +1,8 @@
 /** Answers of the shipped bundle in Node.js: Python's tokens, and what a reader of the API relies on. */
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
+import { loadBundle } from "../dist/bundle/bundle.js";
 import { type Answer, EdgeModel, FingerprintError, type Token, UsageError } from "../dist/index.js";
 import { BUNDLE, EDGE, type Fill } from "./edge-vectors.js";
 import { hex } from "./vectors.js";
@@ -99,15 +101,6 @@ test("an answer ends with its signal, or is left, and the model stays usable", a
   await assert.rejects(tokensOf(again), UsageError);
 });
 
-test("two answers at once are written one after the other", async () => {
-  const [one, other] = [EDGE.fp32[0], EDGE.fp32[5]] as [Fill, Fill];
-  const both = await Promise.all([tokensOf(fill(edge, one)), tokensOf(fill(edge, other))]);
-  assert.deepEqual(
-    both.map((tokens) => tokens.map((token) => token.id)),
-    [one.ids, other.ids],
-  );
-});
-
 test("options: limits, echo, scores", async () => {
   const row = EDGE.fp32[2] as Fill;
   const options = { prompt: row.prompt, maxTokens: 3, scoreAnchors: false, echoPrompt: true };
@@ -129,4 +122,24 @@ test("what cannot be opened is refused by its name", async () => {
   await closed.close();
   await closed.close();
   await assert.rejects(tokensOf(closed.fill(null, { prompt: "x" })), UsageError);
+});
+
+test("files of strangers are bounded, and a graph reads no file that the manifest does not list", async () => {
+  const [stated, graph] = ["bundle.json", "fp32/model.onnx"].map((name) => readFileSync(BUNDLE + name, "latin1"));
+  const refused = async (name: string, manifest = stated, model = graph) => {
+    const read = async (path: string) =>
+      path.endsWith(".json")
+        ? readFileSync(BUNDLE + path)
+        : Buffer.from(path.endsWith(".onnx") ? `${model}` : "", "latin1");
+    const files = { where: "", read, manifest: async () => Buffer.from(`${manifest}`) };
+    await assert.rejects(loadBundle(files, "fp32", undefined), { name }, manifest?.slice(0, 300));
+  };
+  for (const field of ["num_hidden_layers", "num_key_value_heads", "head_dim", "vocab_size"]) {
+    await refused("BundleSchemaError", stated?.replace(new RegExp(`"${field}": \\d+`), `"${field}": ${10 ** 7}`));
+  }
+  await refused("BundleSchemaError", stated?.replace(/"size": \d+/, `"size": ${2 ** 50}`));
+  await refused("BundleSchemaError", "[".repeat(100_000) + "]".repeat(100_000));
+  await refused("BundleFileError", stated?.replace("fp32/model.onnx.data", "fp32/other.data"));
+  await refused("BundleFileError", stated, graph?.replace("model.onnx.data", "../../../../etc"));
+  await refused("BundleFileError", stated, graph?.replace("location\x12", "location\x10"));
 });

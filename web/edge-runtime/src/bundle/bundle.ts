@@ -1,6 +1,6 @@
 /** Bundle: a manifest, and the files of one variant that it lists, read and verified. */
-import { type Bytes, strictUtf8 } from "../bytes.js";
-import { BundleSchemaError } from "../errors.js";
+import { type Bytes, occurrences, strictUtf8, utf8 } from "../bytes.js";
+import { BundleFileError, BundleSchemaError } from "../errors.js";
 import { ChatTemplate } from "../text/chat-template.js";
 import { Tokenizer } from "../text/tokenizer.js";
 import type { BundleFiles, OnProgress } from "./files.js";
@@ -45,6 +45,10 @@ export async function loadBundle(
     before += record.size;
   }
   const bytes = (path: string) => data.get(path) ?? new Uint8Array(0);
+  const weights = needed
+    .filter(([path]) => path !== variant.graph && path.startsWith(folder))
+    .map(([path]) => ({ path: path.slice(folder.length), data: bytes(path) }));
+  checkWeights(variant.graph, bytes(variant.graph), new Set(weights.map(({ path }) => path)));
   return {
     manifest,
     variant: name,
@@ -52,10 +56,26 @@ export async function loadBundle(
     template: new ChatTemplate(parseJson(TEMPLATE, bytes(TEMPLATE))),
     graph: bytes(variant.graph),
     graphPath: files.path?.(variant.graph) ?? null,
-    weights: needed
-      .filter(([path]) => path !== variant.graph)
-      .map(([path]) => ({ path: path.startsWith(folder) ? path.slice(folder.length) : path, data: bytes(path) })),
+    weights,
   };
+}
+
+const KEY = utf8("location");
+
+/**
+ * Throws BundleFileError where a graph's weights lie in a file that is not among these. The key of such a file stands in the
+ * graph's bytes, however they are encoded; one in another form than converters write is refused too.
+ */
+function checkWeights(where: string, graph: Bytes, files: ReadonlySet<string>): void {
+  for (const at of occurrences(graph, KEY)) {
+    // StringStringEntryProto: field 1 the key, field 2 the file's name after its length.
+    const name = at + KEY.length + 2;
+    const size = graph[name - 1] ?? 0;
+    const isField = graph[at - 2] === 0x0a && graph[at - 1] === KEY.length && graph[name - 2] === 0x12 && size < 0x80;
+    const found = isField ? strictUtf8(graph.subarray(name, name + size)) : null;
+    if (found !== null && files.has(found)) continue;
+    throw new BundleFileError(where, "weights in files that bundle.json lists", found ?? "others", "Convert it again");
+  }
 }
 
 function parseJson(name: string, data: Bytes): unknown {

@@ -69,10 +69,11 @@ class Section {
     return typeof found === "string" ? found : fail(`text in ${this._label(field)}`, found);
   }
 
-  whole(field: string, least = 0): number {
+  /** Bounds are several times the sizes of any published model: files of strangers state them. */
+  whole(field: string, least = 0, most = 2 ** 32): number {
     const found = this.any(field);
-    const fits = typeof found === "number" && Number.isSafeInteger(found) && found >= least;
-    return fits ? found : fail(`a whole number of ${least} or more in ${this._label(field)}`, found);
+    const fits = typeof found === "number" && Number.isInteger(found) && found >= least && found <= most;
+    return fits ? found : fail(`a whole number of ${least} to ${most} in ${this._label(field)}`, found);
   }
 
   /** A number from 0 to 1; null where there is none. */
@@ -124,10 +125,10 @@ export class Manifest {
     const model = top.section("model");
     this.model = {
       id: model.text("id"),
-      layers: model.whole("num_hidden_layers", 1),
-      kvHeads: model.whole("num_key_value_heads", 1),
-      headDim: model.whole("head_dim", 1),
-      vocabSize: model.whole("vocab_size", 1),
+      layers: model.whole("num_hidden_layers", 1, 1 << 10),
+      kvHeads: model.whole("num_key_value_heads", 1, 1 << 10),
+      headDim: model.whole("head_dim", 1, 1 << 13),
+      vocabSize: model.whole("vocab_size", 1, 1 << 22),
     };
     this.context = top.whole("context", 1);
     this.notSureFrom = top.share("not_sure_from");
@@ -165,7 +166,7 @@ function readContract(section: Section): Contract {
     if (!special.names.includes(name)) fail(`contract.special with ${name}`, special.names.join(", "));
   }
   return new Contract({
-    vocab_size: section.whole("vocab_size", 1),
+    vocab_size: section.whole("vocab_size", 1, 1 << 22),
     vocab_hash: section.text("vocab_hash"),
     special: Object.fromEntries(special.names.map((name) => [name, special.whole(name)])),
     template_hash: section.text("template_hash"),

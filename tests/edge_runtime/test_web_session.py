@@ -1,4 +1,4 @@
-"""Sessions saved by Python continue in TypeScript, and the other way round, each with its cache."""
+"""Sessions saved by Python continue in TypeScript, and the other way round."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ const answered = async (session, question) => {
   const answer = session.ask(question, { maxTokens: 20 });
   const ids = [];
   for await (const token of answer) ids.push(token.id);
-  return { ids, reused: (await answer.stats).reused };
+  return ids;
 };
 const loaded = await EdgeSession.load(readFileSync(theirs), edge);
-console.log(JSON.stringify({ private: loaded.private, ...(await answered(loaded, second)) }));
+console.log(JSON.stringify({ private: loaded.private, ids: await answered(loaded, second) }));
 const session = new EdgeSession(edge, { system: "You explain words." });
 await answered(session, first);
 session.private = true;
@@ -56,11 +56,8 @@ def test_a_session_goes_on_in_the_other_language(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["ids"], found["private"]) == (wanted, True)
-    assert found["reused"] > 20
 
     fresh = EdgeRuntime.open(BUNDLE, "fp32", threads=1)
     loaded = EdgeSession.load(tmp_path / "typescript", fresh)
     assert (loaded.messages, loaded.private) == (session.messages[:3], True)
-    answer = loaded.ask(SECOND, options)
-    assert [token.id for token in answer] == wanted
-    assert answer.stats.reused == found["reused"]
+    assert [token.id for token in loaded.ask(SECOND, options)] == wanted

@@ -80,7 +80,7 @@ interface Written {
   threads: number;
 }
 
-/** The ids of answers written in the page's worker. */
+/** The ids of answers written side by side in the page's worker. */
 function write(
   page: Page,
   fills: Fill[],
@@ -90,13 +90,13 @@ function write(
   return page.evaluate(
     async ({ fills, options, maxTokens }) => {
       const edge = await openWorker("bundle/", options);
-      const ids: number[][] = [];
-      for (const { prompt, payload } of fills) {
+      const written = async ({ prompt, payload }: Fill) => {
         const data = Uint8Array.from(payload.match(/../g) ?? [], (byte) => Number.parseInt(byte, 16));
         const found: number[] = [];
         for await (const token of edge.fill(data, { prompt, maxTokens })) found.push(token.id);
-        ids.push(found);
-      }
+        return found;
+      };
+      const ids = await Promise.all(fills.map(written));
       const { threads } = edge.info;
       await edge.close();
       return { ids, threads };

@@ -11,13 +11,11 @@ import { loadBundle } from "./bundle/bundle.js";
 import type { BundleFiles, OnProgress } from "./bundle/files.js";
 import { RemoteFiles } from "./bundle/remote-files.js";
 import { type BundleStore, defaultStore } from "./bundle/store.js";
-import { toHex } from "./bytes.js";
 import { ServiceClient } from "./client/service-client.js";
 import { Costs, type FillOptions } from "./decode/forced-decoder.js";
 import { Model, type Outcome } from "./decode/model.js";
 import { type AskOptions, OnlineAnswer } from "./decode/online-answer.js";
 import type { Transcript } from "./decode/transcript.js";
-import { type KeptCache, keptCache, restoreCache } from "./engine/kept-cache.js";
 import type { Ort } from "./engine/ort.js";
 import { OrtEngine } from "./engine/ort-engine.js";
 import { UsageError } from "./errors.js";
@@ -51,17 +49,19 @@ export interface OpenOptions {
 /** An anchor service: its address, or a client with a key and limits. */
 export type Cloud = string | URL | ServiceClient;
 
-/** What an open model does, in this thread (`EdgeModel`) or in a worker (`EdgeWorker`). */
+/**
+ * What an open model does, in this thread (`EdgeModel`) or in a worker (`EdgeWorker`).
+ *
+ * It takes any number of callers, and each gets the text that it would get alone: answers have caches of their own, and their
+ * passes take turns in the order in which they are asked for. An answer reuses what an earlier one has read of its prompt; one
+ * that is left holds nobody up. After `close` everything is rejected.
+ */
 export interface Edge {
   readonly info: ModelInfo;
   fill(payload: Uint8Array | null, options?: FillOptions & { readonly prompt?: Prompt | undefined }): Answer<Token>;
   ask(cloud: Cloud, prompt: Prompt, options?: AskOptions): Answer<AnswerEvent>;
   /** Number of tokens of a prompt in the chat template. */
   countTokens(prompt: Prompt): Promise<number>;
-  /** What the cache holds of a prompt; see `EdgeSession.save`. */
-  cached(prompt: Prompt): Promise<KeptCache>;
-  /** Puts what `cached` gave in place of all that was run. */
-  restore(kept: KeptCache): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -74,11 +74,9 @@ export interface ModelInfo {
   readonly context: number;
   /** Identity of the contract that payloads for this bundle must match; payloads carry its first two digits. */
   readonly contract: string;
-  /** Identity of everything that decides the variant's numbers. */
-  readonly weights: string;
-  /** "cpu" in Node.js; "wasm" or "webgpu" in a browser. */
   /** The doubt from which on an answer is better not shown, as measured with this bundle's cloud model; null where not. */
   readonly notSureFrom: number | null;
+  /** "cpu" in Node.js; "wasm" or "webgpu" in a browser. */
   readonly provider: string;
   readonly threads: number;
 }
@@ -112,9 +110,6 @@ export class Answer<T> implements AsyncIterable<T> {
 }
 
 export class EdgeModel implements Edge {
-  private _queue: Promise<void> = Promise.resolve();
-  private _closed = false;
-
   private constructor(
     private readonly _model: Model,
     readonly info: ModelInfo,
@@ -144,7 +139,6 @@ export class EdgeModel implements Edge {
       variants: [...manifest.variants.keys()].sort(),
       context: manifest.context,
       contract: manifest.contract.identity,
-      weights: toHex(manifest.fingerprint(variant)),
       notSureFrom: manifest.notSureFrom,
       provider: settings.provider,
       threads: settings.threads,
@@ -154,7 +148,7 @@ export class EdgeModel implements Edge {
 
   /**
    * The answer around the anchors of a payload; with null, the device's own. Decoding is greedy, so equal input gives equal
-   * tokens. Answers are written one after the other.
+   * tokens.
    *
    * A payload of codec predictive is decoded while its tokens come, one pass each, and checked at its end: where the
    * iteration throws FingerprintError, the tokens so far are wrong, and a payload of codec compact can be used.
@@ -165,7 +159,7 @@ export class EdgeModel implements Edge {
     payload: Uint8Array | null,
     options: FillOptions & { readonly prompt?: Prompt | undefined } = {},
   ): Answer<Token> {
-    return new Answer(() => this._exclusive(options.signal, (it) => it._filling(payload, options)));
+    return new Answer(() => this._filling(payload, options));
   }
 
   /**
@@ -174,29 +168,16 @@ export class EdgeModel implements Edge {
    */
   ask(cloud: Cloud, prompt: Prompt, options: AskOptions = {}): Answer<AnswerEvent> {
     const client = cloud instanceof ServiceClient ? cloud : new ServiceClient(cloud);
-    return new Answer(() => this._exclusive(options.signal, (it) => it._asking(client, prompt, options)));
+    return new Answer(() => this._asking(client, prompt, options));
   }
 
   async countTokens(prompt: Prompt): Promise<number> {
     return this._model.promptIds(prompt).length;
   }
 
-  async cached(prompt: Prompt): Promise<KeptCache> {
-    await this._queue;
-    return keptCache(this._model.engine, this._model.promptIds(prompt));
-  }
-
-  async restore(kept: KeptCache): Promise<void> {
-    await this._queue;
-    restoreCache(this._model.engine, kept);
-  }
-
-  /** Waits for the answer that is being written, and frees the model's memory. Idempotent. */
-  async close(): Promise<void> {
-    if (this._closed) return;
-    this._closed = true;
-    await this._queue;
-    await this._model.close();
+  /** Ends all answers with UsageError, and frees the model's memory. Idempotent. */
+  close(): Promise<void> {
+    return this._model.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -252,26 +233,6 @@ export class EdgeModel implements Edge {
       tail: transcript.tail(),
       service,
     };
-  }
-
-  /** Runs one answer at a time, each after the one before. */
-  private async *_exclusive<T>(
-    signal: AbortSignal | undefined,
-    body: (it: EdgeModel) => AsyncGenerator<T, FillStats>,
-  ): AsyncGenerator<T, FillStats> {
-    const before = this._queue;
-    let release = () => {};
-    this._queue = new Promise((resolve) => {
-      release = resolve;
-    });
-    try {
-      await before;
-      signal?.throwIfAborted();
-      if (this._closed) throw new UsageError("model", "an open one", "one that was closed", "Open it again");
-      return yield* body(this);
-    } finally {
-      release();
-    }
   }
 }
 

@@ -1,15 +1,15 @@
 /**
- * EdgeSession: a conversation on the device, whose turns share one KV cache.
+ * EdgeSession: a conversation on the device.
  *
  *     const session = new EdgeSession(edge, { system: "Answer in one sentence." });
  *     for await (const token of session.ask("Which river runs through Vienna?")) show(token.text);
  *     const data = await session.save();
  *
  * A session keeps messages as text, and an answer is the one that a fresh session gives which is handed the whole text:
- * the engine runs only the tokens that its cache lacks. Responsible for turns, for what is dropped where a conversation
+ * the model runs only the tokens that no cache has. Responsible for turns, for what is dropped where a conversation
  * outgrows the context, and for sessions as bytes.
  */
-import { concat, sha256, strictUtf8, toHex, utf8 } from "./bytes.js";
+import { strictUtf8, utf8 } from "./bytes.js";
 import type { FillOptions } from "./decode/forced-decoder.js";
 import type { AskOptions } from "./decode/online-answer.js";
 import { Answer, type Cloud, type Edge } from "./edge-model.js";
@@ -20,9 +20,8 @@ import type { AnswerEvent, FillStats, Token } from "./token.js";
 /** Tokens kept free for an answer whose options do not limit it. */
 const RESERVE = 128;
 
-const MAGIC = "IVSESS01";
-const START = MAGIC.length + 4;
-const DIGEST_BYTES = 32;
+const FORMAT = "inverse speculation session 2";
+const MAX_FILE_BYTES = 16 << 20;
 
 export interface SessionOptions {
   /** Content of a system message to put first. */
@@ -97,16 +96,22 @@ export class EdgeSession {
    */
   async prompt(question: string, options: FillOptions = {}): Promise<{ messages: ChatMessage[]; dropped: number }> {
     const room = this.edge.info.context - (options.maxTokens ?? this.reserve);
-    let messages: ChatMessage[] = [...this._messages, { role: "user", content: question }];
-    let dropped = 0;
-    while ((await this.edge.countTokens(messages)) > room) {
-      const head = messages[0]?.role === "system" ? 1 : 0;
-      const rest = messages.findIndex(({ role }, at) => at > head && role === "user");
-      if (rest < 0) break; // the question alone: decoding says where it does not fit
-      messages = [...messages.slice(0, head), ...messages.slice(rest)];
-      dropped++;
+    const turns: ChatMessage[] = [...this._messages, { role: "user", content: question }];
+    const head = turns[0]?.role === "system" ? 1 : 0;
+    const starts = [head, ...turns.keys()].filter((at, index) => !index || (at > head && turns[at]?.role === "user"));
+    const without = (many: number) => [...turns.slice(0, head), ...turns.slice(starts[many])];
+    const fits = async (many: number) => (await this.edge.countTokens(without(many))) <= room;
+    // Backwards from the question, which stays though it may not fit, in doubling steps: a history far beyond the context is
+    // not read.
+    let dropped = starts.length - 1;
+    let step = 1;
+    for (; dropped && (await fits(Math.max(0, dropped - step))); step *= 2) dropped = Math.max(0, dropped - step);
+    for (let least = Math.max(0, dropped - step); least < dropped; ) {
+      const middle = (least + dropped) >> 1;
+      if (await fits(middle)) dropped = middle;
+      else least = middle + 1;
     }
-    return { messages, dropped };
+    return { messages: without(dropped), dropped };
   }
 
   /**
@@ -176,58 +181,34 @@ export class EdgeSession {
     }
   }
 
-  /** Messages and what the cache holds of them, tied to the bundle's variant by hash. */
+  /** The conversation as JSON in UTF-8, which Python reads as well; a session that is loaded reads its text anew. */
   async save(): Promise<Uint8Array> {
-    const kept = this._messages.length ? await this.edge.cached(this._messages) : null;
     const messages = this._messages.map(({ role, content }) => [role, content]);
-    const said = { messages, tokens: kept?.ids ?? [], private: this.private };
-    const header = utf8(JSON.stringify({ ...this._identity(), ...said }));
-    const size = new DataView(new ArrayBuffer(4));
-    size.setUint32(0, header.length, true);
-    const values = kept ? new Uint8Array(kept.values.buffer) : new Uint8Array(0);
-    const body = concat(utf8(MAGIC), new Uint8Array(size.buffer), header, values);
-    return concat(body, sha256(body));
+    return utf8(JSON.stringify({ format: FORMAT, private: this.private, messages }));
   }
 
-  /** The session of such bytes, its cache restored. Throws SessionFileError where they do not fit the model. */
+  /** The session of such bytes, for any model. Throws SessionFileError for others. */
   static async load(data: Uint8Array, edge: Edge, options: Pick<SessionOptions, "reserve"> = {}): Promise<EdgeSession> {
-    const bytes = Uint8Array.from(data);
-    const body = bytes.subarray(0, -DIGEST_BYTES);
-    const isOne = strictUtf8(body.subarray(0, MAGIC.length)) === MAGIC;
-    if (!isOne || body.length < START || toHex(sha256(body)) !== toHex(bytes.subarray(-DIGEST_BYTES))) {
-      const found = isOne ? "one that is damaged" : "other bytes";
-      throw new SessionFileError("session", "a whole session of this software", found);
-    }
-    const end = START + new DataView(bytes.buffer).getUint32(MAGIC.length, true);
-    let head: SessionHead;
+    if (data.length > MAX_FILE_BYTES)
+      throw new SessionFileError("session", `at most ${MAX_FILE_BYTES} bytes`, data.length);
+    let fields: Record<string, unknown> = {};
     try {
-      head = parseHead(strictUtf8(body.subarray(START, end)) ?? "");
-    } catch (error) {
-      throw new SessionFileError("session", "messages and tokens", error);
+      fields = Object(JSON.parse(strictUtf8(data) ?? ""));
+    } catch {} // without fields it is none
+    const { format, private: isPrivate, messages } = fields;
+    const isOne = format === FORMAT && typeof isPrivate === "boolean";
+    if (!isOne || !Array.isArray(messages) || !messages.every(isMessage)) {
+      throw new SessionFileError("session", `${FORMAT} as JSON`, format ?? "other bytes");
     }
-    const session = new EdgeSession(edge, { ...options, messages: head.messages });
-    session.private = head.private;
-    for (const [name, wanted] of Object.entries(session._identity())) {
-      const found = head.identity.get(name);
-      if (found !== wanted) {
-        const { id, variant } = edge.info;
-        throw new SessionFileError("session", `one of ${id}, variant ${variant} (${name} ${wanted})`, found);
-      }
-    }
-    if (head.ids.length) {
-      try {
-        await edge.restore({ ids: head.ids, values: new Float32Array(body.slice(end).buffer) });
-      } catch (error) {
-        throw new SessionFileError("session", `the cache of ${head.ids.length} tokens`, error);
-      }
-    }
+    const said: ChatMessage[] = messages.map(([role, content]) => ({ role, content }));
+    const session = new EdgeSession(edge, { ...options, messages: said });
+    session.private = isPrivate;
     return session;
   }
+}
 
-  private _identity(): Record<string, string> {
-    const { contract, weights } = this.edge.info;
-    return { contract, weights };
-  }
+function isMessage(value: unknown): boolean {
+  return Array.isArray(value) && value.length === 2 && ROLES.includes(value[0]) && typeof value[1] === "string";
 }
 
 /** An answer of the device alone as events. */
@@ -238,23 +219,4 @@ function asEvents(answer: Answer<Token>): Answer<AnswerEvent> {
     yield { type: "done", stats } as const;
     return stats;
   });
-}
-
-interface SessionHead {
-  readonly messages: ChatMessage[];
-  readonly ids: number[];
-  readonly private: boolean;
-  readonly identity: ReadonlyMap<string, unknown>;
-}
-
-/** Throws TypeError or SyntaxError for another form. */
-function parseHead(text: string): SessionHead {
-  const identity = new Map(Object.entries(JSON.parse(text) as object));
-  const [messages, ids, isPrivate] = ["messages", "tokens", "private"].map((name) => identity.get(name));
-  const isMessage = (each: unknown) =>
-    Array.isArray(each) && each.length === 2 && ROLES.includes(each[0]) && typeof each[1] === "string";
-  if (!Array.isArray(messages) || !messages.every(isMessage)) throw new TypeError("other messages");
-  if (!Array.isArray(ids) || !ids.every(Number.isInteger)) throw new TypeError("other tokens");
-  if (typeof isPrivate !== "boolean") throw new TypeError("not whether it is private");
-  return { messages: messages.map(([role, content]) => ({ role, content })), ids, private: isPrivate, identity };
 }

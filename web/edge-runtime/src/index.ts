@@ -17,7 +17,6 @@ export {
   type Provider,
 } from "./edge-model.js";
 export { EdgeSession, type SessionOptions, TurnAnswer, type TurnOptions } from "./edge-session.js";
-export type { KeptCache } from "./engine/kept-cache.js";
 export type { Ort, OrtSession, OrtTensor } from "./engine/ort.js";
 export * from "./errors.js";
 export { type Codec, doubt, type Extras, type Header } from "./payload/header.js";

@@ -57,7 +57,7 @@ export interface FillStats {
   readonly doubt: number | null;
   /** Whether that doubt is from the bundle's limit on (`ModelInfo.notSureFrom`); null where either is unknown. */
   readonly notSure: boolean | null;
-  /** Number of prompt tokens reused from the cache of the answer before. */
+  /** Number of prompt tokens reused from the caches of earlier answers. */
   readonly reused: number;
   readonly stop: Stop;
   /** U+FFFD where the answer ends inside a character, else empty. */

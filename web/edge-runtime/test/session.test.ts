@@ -1,8 +1,16 @@
 /** Conversations against Python, and sessions as bytes. */
 import assert from "node:assert/strict";
-import { createHash } from "node:crypto";
 import { after, before, test } from "node:test";
-import { EdgeModel, EdgeSession, SessionFileError, type Token, type TurnAnswer, UsageError } from "../dist/index.js";
+import {
+  type ChatMessage,
+  type Edge,
+  EdgeModel,
+  EdgeSession,
+  SessionFileError,
+  type Token,
+  type TurnAnswer,
+  UsageError,
+} from "../dist/index.js";
 import { BUNDLE, EDGE } from "./edge-vectors.js";
 import { hex, readJson } from "./vectors.js";
 
@@ -69,45 +77,54 @@ test("an answer that is left joins as far as it was written; one at a time", asy
   assert.equal(session.messages.length, 2);
 });
 
-test("a session goes on from its bytes, with its cache, and for its model only", async () => {
+test("a session goes on from its bytes", async () => {
   const session = new EdgeSession(edge, { system: "You explain words." });
   await idsOf(session.ask("What does the word choir mean?", { maxTokens: 20 }));
   const data = await session.save();
   const wanted = await idsOf(session.clone().ask("And a frost?", { maxTokens: 20 }));
-  const other = await EdgeModel.open(BUNDLE, { variant: "fp32", threads: 1 });
-  const loaded = await EdgeSession.load(data, other);
+  const loaded = await EdgeSession.load(data, edge);
   assert.deepEqual(loaded.messages, session.messages);
   assert.equal(loaded.private, false);
+  assert.deepEqual(await idsOf(loaded.ask("And a frost?", { maxTokens: 20 })), wanted);
   session.private = true;
   assert.equal(session.clone().private, true);
-  assert.equal((await EdgeSession.load(await session.save(), other)).private, true);
-  const answer = loaded.ask("And a frost?", { maxTokens: 20 });
-  assert.deepEqual(await idsOf(answer), wanted);
-  assert.ok((await answer.stats).reused > 20);
-  await other.close();
+  assert.equal((await EdgeSession.load(await session.save(), edge)).private, true);
+  assert.deepEqual((await EdgeSession.load(await new EdgeSession(edge).save(), edge)).messages, []);
+});
 
-  const refused = (bytes: Uint8Array, on: EdgeModel, found: RegExp) =>
-    assert.rejects(
-      EdgeSession.load(bytes, on),
-      (error) => error instanceof SessionFileError && found.test(error.message),
-    );
-  const int8 = await EdgeModel.open(BUNDLE, { variant: "int8", threads: 1 });
-  await refused(data, int8, /weights/);
-  await int8.close();
-  const broken = data.slice();
-  broken[40] = (broken[40] ?? 0) ^ 1;
-  await refused(broken, edge, /damaged/);
-  await refused(data.slice(0, 60), edge, /damaged/);
-  await refused(new Uint8Array(100), edge, /other bytes/);
-  // Sealed, and yet none: less of the cache, no JSON, other roles.
-  const sealed = (body: Uint8Array) => Buffer.concat([body, createHash("sha256").update(body).digest()]);
-  await refused(sealed(data.subarray(0, -36)), edge, /cache/);
-  await refused(sealed(data.subarray(0, 30)), edge, /messages and tokens/);
-  await refused(
-    sealed(Buffer.from(Buffer.from(data).toString("latin1").replace('"user"', '"tool"'), "latin1").subarray(0, -32)),
-    edge,
-    /other messages/,
-  );
+test("other bytes are no session", async () => {
+  const bytes = (value: unknown) => Buffer.from(typeof value === "string" ? value : JSON.stringify(value));
+  const good = { format: "inverse speculation session 2", private: false, messages: [["user", "x"]] };
+  assert.equal((await EdgeSession.load(bytes(good), edge)).messages.length, 1);
+  for (const other of [
+    ...["", "PNG", "[".repeat(100_000), "null", "7", "[]", '{"messages": Infinity}', " ".repeat((16 << 20) + 1)],
+    ...[{ format: "another" }, { private: 1 }, { messages: undefined }, { messages: "x" }, { messages: ["ab"] }],
+    ...[[["king", "x"]], [["user", 1]], [["user", "x", "y"]], [{ role: "user" }]].map((messages) => ({ messages })),
+  ]) {
+    const data = bytes(typeof other === "string" ? other : { ...good, ...other });
+    await assert.rejects(EdgeSession.load(data, edge), SessionFileError, JSON.stringify(other).slice(0, 60));
+  }
+  await assert.rejects(EdgeSession.load(Uint8Array.of(0xff), edge), SessionFileError);
+  const nested = bytes(`{"format": ${"[".repeat(100_000)}${"]".repeat(100_000)}}`);
+  await assert.rejects(EdgeSession.load(nested, edge), SessionFileError);
+});
+
+test("a long history is not read whole", async () => {
+  let read = 0;
+  const countTokens = (prompt: ChatMessage[]) => {
+    read += prompt.length;
+    return edge.countTokens(prompt);
+  };
+  const counting: Edge = Object.create(edge, { countTokens: { value: countTokens } });
+  const messages = Array.from({ length: 15_000 }, (_, turn): ChatMessage => {
+    return { role: turn % 2 ? "assistant" : "user", content: `${turn} is it` };
+  });
+  const prompt = await new EdgeSession(counting, { messages }).prompt("Why?");
+  assert.ok(read < 4_000, `${read}`);
+  const room = edge.info.context - 128;
+  assert.ok((await edge.countTokens(prompt.messages)) <= room);
+  const more = [...messages.slice(2 * prompt.dropped - 2), ...prompt.messages.slice(-1)];
+  assert.ok((await edge.countTokens(more)) > room);
 });
 
 test("doubt has its limit, as the bundle states it", async () => {

@@ -9,7 +9,6 @@ import type { AnchorSet } from "../anchor-set.js";
 import type { Engine } from "../engine/engine.js";
 import type { Logits } from "../engine/logits.js";
 import { ContextError, UsageError } from "../errors.js";
-import { breathe } from "../platform/breathe.js";
 import type { Source, Stop } from "../token.js";
 import { type Ending, endingOf } from "./ending.js";
 
@@ -158,10 +157,8 @@ async function* runRows(
   interrupted: () => boolean,
 ): AsyncGenerator<{ logits: Logits; row: number }> {
   for (const chunk of chunks((rows.at(-1) ?? -1) + 1, rows, MAX_CHUNK, MAX_ROWS)) {
-    await breathe();
-    signal?.throwIfAborted();
     if (interrupted()) return;
-    const logits = await engine.append(ids.slice(chunk.start, chunk.stop), chunk.rows);
+    const logits = await engine.append(ids.slice(chunk.start, chunk.stop), chunk.rows, signal);
     costs.pass();
     if (chunk.rows.length) costs.prefilled();
     for (let row = 0; row < chunk.rows.length; row++) yield { logits, row };

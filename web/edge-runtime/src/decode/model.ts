@@ -4,7 +4,8 @@ import type { LoadedBundle } from "../bundle/bundle.js";
 import type { Bytes } from "../bytes.js";
 import type { Engine } from "../engine/engine.js";
 import { EnginePredictor } from "../engine/engine-predictor.js";
-import type { OrtEngine } from "../engine/ort-engine.js";
+import { SharedModel } from "../engine/shared-model.js";
+import { Turns } from "../engine/turns.js";
 import { UsageError } from "../errors.js";
 import { doubt } from "../payload/header.js";
 import { peek } from "../payload/opened-payload.js";
@@ -24,7 +25,10 @@ export interface Outcome {
 
 export class Model {
   private readonly _fingerprint: Bytes;
-  private _predictiveEngine: Promise<Engine> | undefined;
+  private readonly _turns = new Turns();
+  private readonly _shared: SharedModel;
+  private _predictive: Promise<SharedModel> | undefined;
+  private _closing: Promise<void> | undefined;
 
   /**
    * @param engine generates and forces tokens.
@@ -32,17 +36,20 @@ export class Model {
    */
   constructor(
     readonly bundle: LoadedBundle,
-    readonly engine: OrtEngine,
+    engine: Engine,
     private readonly _openPredictive: () => Promise<Engine>,
   ) {
     this._fingerprint = bundle.manifest.fingerprint(bundle.variant);
+    this._shared = new SharedModel(engine, this._turns);
   }
 
   get contract() {
     return this.bundle.manifest.contract;
   }
 
+  /** Throws UsageError where the model was closed, as does everything that runs it. */
   promptIds(prompt: Prompt): number[] {
+    this._turns.check();
     const { tokenizer, template } = this.bundle;
     return tokenizer.encodePieces(template.pieces(asMessages(prompt)));
   }
@@ -72,21 +79,24 @@ export class Model {
     costs: Costs,
     signal: AbortSignal | undefined,
   ): AsyncGenerator<RawToken, AnchorSet> {
-    const engine = await this._openedPredictive();
-    const predictor = new EnginePredictor(engine, promptIds, this.contract, this._fingerprint, signal);
-    const decoding = decodePredictive(Uint8Array.from(payload), { contract: this.contract, base, predictor });
-    try {
-      for (;;) {
-        const next = await decoding.next();
-        if (next.done) return next.value;
-        costs.prefilled();
-        const { id, position, anchor, logprob } = next.value;
-        yield { id, position, source: anchor ? "anchor" : "fill", logprob };
+    const shared = await this._openedPredictive();
+    const { contract, _fingerprint: fingerprint } = this;
+    return yield* shared.lease(promptIds, async function* (engine) {
+      const predictor = new EnginePredictor(engine, promptIds, contract, fingerprint, signal);
+      const decoding = decodePredictive(Uint8Array.from(payload), { contract, base, predictor });
+      try {
+        for (;;) {
+          const next = await decoding.next();
+          if (next.done) return next.value;
+          costs.prefilled();
+          const { id, position, anchor, logprob } = next.value;
+          yield { id, position, source: anchor ? "anchor" : "fill", logprob };
+        }
+      } finally {
+        costs.passes += predictor.passes;
+        if (costs.reused < 0) costs.reused = Math.max(0, predictor.reused);
       }
-    } finally {
-      costs.passes += predictor.passes;
-      if (costs.reused < 0) costs.reused = Math.max(0, predictor.reused);
-    }
+    });
   }
 
   /** Runs forced decoding after the tokens that the transcript holds already; see `forcedDecode`. */
@@ -97,9 +107,12 @@ export class Model {
     transcript: Transcript,
     costs: Costs,
     interrupted?: () => boolean,
-    engine: Engine = this.engine,
+    model = this._shared,
   ): AsyncGenerator<Token, Stop | null> {
-    const decoding = forcedDecode(engine, promptIds, anchors, options, costs, transcript.ids, interrupted);
+    const { ids } = transcript;
+    const decoding = model.lease([...promptIds, ...ids], (engine) =>
+      forcedDecode(engine, promptIds, anchors, options, costs, ids, interrupted),
+    );
     for (;;) {
       const next = await decoding.next();
       if (next.done) return next.value;
@@ -135,8 +148,8 @@ export class Model {
     }
     const anchors = next.value;
     const rest = { ...options, echoPrompt: false };
-    const engine = await this._openedPredictive();
-    const stop = yield* this.fill(promptIds, anchors, rest, transcript, costs, undefined, engine);
+    const model = await this._openedPredictive();
+    const stop = yield* this.fill(promptIds, anchors, rest, transcript, costs, undefined, model);
     return { anchors, stop: stop ?? "limit", doubt: unsure };
   }
 
@@ -160,14 +173,19 @@ export class Model {
     throw new UsageError("prompt", "the prompt beside a payload that does not carry it", "none");
   }
 
-  async close(): Promise<void> {
-    await this.engine.close();
-    await (await this._predictiveEngine)?.close();
+  /** Refuses all passes, and frees the model's memory after the one that runs. */
+  close(): Promise<void> {
+    this._closing ??= this._turns.close().then(async () => {
+      await this._shared.close();
+      await (await this._predictive?.catch(() => undefined))?.close();
+    });
+    return this._closing;
   }
 
-  private _openedPredictive(): Promise<Engine> {
-    this._predictiveEngine ??= this._openPredictive();
-    return this._predictiveEngine;
+  private _openedPredictive(): Promise<SharedModel> {
+    this._turns.check();
+    this._predictive ??= this._openPredictive().then((engine) => new SharedModel(engine, this._turns));
+    return this._predictive;
   }
 }
 

@@ -140,7 +140,7 @@ export class OnlineAnswer {
         return stop ?? (yield* events(model.fill(promptIds, this._anchors, rest, transcript, costs)));
       }
       if (!(yield* this._take(received))) continue;
-      const ending = endingOf(this._anchors, model.engine.context - promptIds.length, rest.maxTokens);
+      const ending = endingOf(this._anchors, model.bundle.manifest.context - promptIds.length, rest.maxTokens);
       const position = kept(transcript.tokens, this._anchors, ending, eosFrom);
       if (transcript.retract(position)) yield { type: "retract", position };
       eosFrom = ending.eosFrom;

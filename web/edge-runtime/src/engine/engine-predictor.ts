@@ -1,7 +1,6 @@
 /** A model with float32 activations as a `Predictor`: log probabilities of ordinary tokens and of the end. */
 import type { Contract } from "../contract.js";
 import type { Predictor } from "../payload/shared.js";
-import { breathe } from "../platform/breathe.js";
 import type { Engine } from "./engine.js";
 import { logSum } from "./logits.js";
 
@@ -30,11 +29,9 @@ export class EnginePredictor implements Predictor {
     this._engine.rewind(at);
     if (this.reused < 0) this.reused = at;
     for (;;) {
-      await breathe();
-      this._signal?.throwIfAborted();
       const end = Math.min(at + MAX_CHUNK, tokens.length);
       const isLast = end === tokens.length;
-      const logits = await this._engine.append(tokens.slice(at, end), isLast ? [end - at - 1] : []);
+      const logits = await this._engine.append(tokens.slice(at, end), isLast ? [end - at - 1] : [], this._signal);
       this.passes++;
       if (isLast) return this._normalised(logits.row(0));
       at = end;

@@ -1,32 +1,48 @@
 /**
- * A model with a KV cache: runs known tokens, rewinds the cache. Responsible for the cached ids and for argument checks; a
- * subclass runs the model.
+ * A model with a KV cache: runs known tokens, rewinds the cache. For one answer at a time; its forks may run beside it.
+ * Responsible for the cached ids and for argument checks; a subclass runs the model.
  */
 import { ContextError, EngineError } from "../errors.js";
 import type { Logits } from "./logits.js";
+import { Turns } from "./turns.js";
 
 export abstract class Engine {
-  private readonly _ids: Int32Array;
-
-  /** Number of tokens in the cache. */
-  length = 0;
+  /** Taken by every pass, and shared with all forks. */
+  turns = new Turns();
+  private _ids: number[] = [];
 
   constructor(
     readonly context: number,
     readonly vocab: number,
-  ) {
-    this._ids = new Int32Array(context);
+  ) {}
+
+  /** Number of tokens in the cache. */
+  get length(): number {
+    return this._ids.length;
+  }
+
+  /** Memory that the cache takes. */
+  get cacheBytes(): number {
+    return 0;
+  }
+
+  /** Another cache over the same weights, which begins with the first tokens of this one. */
+  fork(tokens: number): this {
+    const other = Object.assign(Object.create(Object.getPrototypeOf(this)), this) as this;
+    other._ids = this._ids.slice(0, tokens);
+    return other;
   }
 
   /**
    * Runs a chunk of known tokens in one pass, after the cached ones.
    *
    * @param rows indices into the chunk to compute logits for, ascending; row i predicts the token after chunk[i].
+   * @param signal ends the wait for the turn; a pass that runs is run to its end.
    * @returns float32[rows.length, vocab], valid until the next call.
    * @throws ContextError where the chunk does not fit, EngineError where an id or a row is out of range or the model
    *   fails; the cache then is unchanged.
    */
-  async append(chunk: readonly number[], rows: readonly number[]): Promise<Logits> {
+  async append(chunk: readonly number[], rows: readonly number[], signal?: AbortSignal): Promise<Logits> {
     if (chunk.length === 0) throw new EngineError("append", "at least one token id", "none");
     if (this.length + chunk.length > this.context) {
       const found = `${this.length} cached and ${chunk.length} more`;
@@ -39,9 +55,8 @@ export abstract class Engine {
     if (rows.some((row) => !(row >= 0 && row < chunk.length))) {
       throw new EngineError("append", `rows from 0 to ${chunk.length - 1}`, rows);
     }
-    const logits = await this.run(chunk, rows);
-    this._ids.set(chunk, this.length);
-    this.length += chunk.length;
+    const logits = await this.turns.run(signal, () => this.run(chunk, rows));
+    this._ids.push(...chunk);
     return logits;
   }
 
@@ -57,19 +72,10 @@ export abstract class Engine {
     if (!(length >= 0 && length <= this.length)) {
       throw new EngineError("rewind", `a length from 0 to ${this.length}`, length);
     }
-    this.length = length;
+    this._ids.length = length;
   }
 
-  /** States which tokens the cache holds, where it was filled in another way than by `append`. */
-  refill(ids: readonly number[]): void {
-    if (ids.length > this.context || ids.some((id) => !(id >= 0 && id < this.vocab))) {
-      throw new EngineError("cache", `at most ${this.context} ids below ${this.vocab}`, `${ids.length}, or others`);
-    }
-    this._ids.set(ids);
-    this.length = ids.length;
-  }
-
-  /** Frees the model's memory. */
+  /** Frees the model's memory, also that of its forks. */
   abstract close(): Promise<void>;
 
   protected abstract run(chunk: readonly number[], rows: readonly number[]): Promise<Logits>;

@@ -23,11 +23,25 @@ export class KvCache {
 
   /** Makes room for `total` tokens; keeps the first `held`. */
   reserve(total: number, held: number): void {
-    if (total <= this.capacity) return;
+    if (total > this.capacity) this._copy(this, total, held);
+  }
+
+  /** A cache that begins with the first tokens of this one. */
+  fork(tokens: number): KvCache {
+    const other = new KvCache(this._ort, this.shape, this._context);
+    if (tokens) other._copy(this, tokens, tokens);
+    return other;
+  }
+
+  get bytes(): number {
+    return 4 * this.names.length * this.shape.kvHeads * this.shape.headDim * this.capacity;
+  }
+
+  private _copy(other: KvCache, total: number, held: number): void {
     const { kvHeads, headDim } = this.shape;
     const room = Math.min(Math.max(MIN_CAPACITY, 2 ** Math.ceil(Math.log2(total))), this._context);
-    const before = this.tensors.map((tensor) => tensor.data as Float32Array);
-    const [from, to] = [this.capacity * headDim, room * headDim];
+    const before = other.tensors.map((tensor) => tensor.data as Float32Array);
+    const [from, to] = [other.capacity * headDim, room * headDim];
     this.tensors = this.names.map((_, index) => {
       const data = new Float32Array(kvHeads * to);
       for (let head = 0; head < kvHeads && before[index]; head++) {
@@ -36,10 +50,5 @@ export class KvCache {
       return new this._ort.Tensor("float32", data, [1, kvHeads, room, headDim]);
     });
     this.capacity = room;
-  }
-
-  dispose(): void {
-    for (const tensor of this.tensors) tensor.dispose();
-    this.tensors = [];
   }
 }

@@ -20,8 +20,7 @@ export interface EngineSettings {
 }
 
 export class OrtEngine extends Engine {
-  readonly cache: KvCache;
-  private _closed = false;
+  private _cache: KvCache;
 
   private constructor(
     private readonly _session: OrtSession,
@@ -30,7 +29,7 @@ export class OrtEngine extends Engine {
   ) {
     const { model, context } = bundle.manifest;
     super(context, model.vocabSize);
-    this.cache = new KvCache(_settings.ort, model, context);
+    this._cache = new KvCache(_settings.ort, model, context);
   }
 
   /** @param fp32Activations see `withFp32Activations`. */
@@ -63,7 +62,7 @@ export class OrtEngine extends Engine {
       "input_ids",
       "attention_mask",
       "rows",
-      ...engine.cache.names.map((name) => `past_key_values.${name}`),
+      ...engine._cache.names.map((name) => `past_key_values.${name}`),
     ];
     const differ = [
       ...wanted.filter((name) => !session.inputNames.includes(name)),
@@ -78,8 +77,7 @@ export class OrtEngine extends Engine {
   }
 
   protected async run(chunk: readonly number[], rows: readonly number[]): Promise<Logits> {
-    if (this._closed) throw new EngineError("model", "an open one", "one that was closed", "Open it again");
-    const { cache } = this;
+    const cache = this._cache;
     const total = this.length + chunk.length;
     try {
       cache.reserve(total, this.length);
@@ -112,11 +110,18 @@ export class OrtEngine extends Engine {
     }
   }
 
-  async close(): Promise<void> {
-    if (this._closed) return;
-    this._closed = true;
-    this.cache.dispose();
-    await this._session.release();
+  override get cacheBytes(): number {
+    return this._cache.bytes;
+  }
+
+  override fork(tokens: number): this {
+    const other = super.fork(tokens);
+    other._cache = this._cache.fork(tokens);
+    return other;
+  }
+
+  close(): Promise<void> {
+    return this._session.release();
   }
 
   private get _inPlace(): boolean {

@@ -9,8 +9,7 @@ import { ServiceClient } from "../client/service-client.js";
 import type { FillOptions } from "../decode/forced-decoder.js";
 import type { AskOptions } from "../decode/online-answer.js";
 import { Answer, type Cloud, type Edge, type ModelInfo, type OpenOptions } from "../edge-model.js";
-import type { KeptCache } from "../engine/kept-cache.js";
-import { EngineError } from "../errors.js";
+import { type EdgeError, EngineError, UsageError } from "../errors.js";
 import type { Prompt } from "../text/chat-template.js";
 import type { AnswerEvent, FillStats, Token } from "../token.js";
 import { type Call, fromPlain, type Reply } from "./messages.js";
@@ -27,6 +26,7 @@ interface Pending {
 export class EdgeWorker implements Edge {
   private readonly _pending = new Map<number, Pending>();
   private _calls = 0;
+  private _closed: EdgeError | undefined;
   private _opened: ModelInfo | undefined;
 
   private constructor(private readonly _worker: Worker) {
@@ -39,9 +39,7 @@ export class EdgeWorker implements Edge {
       else call.resolve(data.result);
     };
     _worker.onerror = (event) => {
-      const error = new EngineError("worker", "the script of the edge runtime", event.message || "one that fails");
-      for (const call of this._pending.values()) call.reject(error);
-      this._pending.clear();
+      this._reject(new EngineError("worker", "the script of the edge runtime", event.message || "one that fails"));
     };
   }
 
@@ -78,18 +76,16 @@ export class EdgeWorker implements Edge {
     return this._call({ call: "countTokens", prompt }) as Promise<number>;
   }
 
-  cached(prompt: Prompt): Promise<KeptCache> {
-    return this._call({ call: "cached", prompt }) as Promise<KeptCache>;
-  }
-
-  restore(kept: KeptCache): Promise<void> {
-    return this._call({ call: "restore", kept }) as Promise<void>;
-  }
-
-  /** Frees the model's memory and ends the worker. */
+  /** Ends all answers with UsageError, and the worker, which frees the model's memory. Idempotent. */
   async close(): Promise<void> {
-    await this._call({ call: "close" });
+    this._closed ??= new UsageError("worker", "an open model", "one that was closed", "Open it again");
+    this._reject(this._closed);
     this._worker.terminate();
+  }
+
+  private _reject(error: EdgeError): void {
+    for (const call of this._pending.values()) call.reject(error);
+    this._pending.clear();
   }
 
   private _answer<T>(call: Call, signal: AbortSignal | undefined): Answer<T> {
@@ -128,6 +124,7 @@ export class EdgeWorker implements Edge {
   }
 
   private async _call(call: Call, signal?: AbortSignal, item: (item: unknown) => void = () => {}): Promise<unknown> {
+    if (this._closed) throw this._closed;
     signal?.throwIfAborted();
     const id = this._calls++;
     const abort = () => this._worker.postMessage({ id, call: "abort", reason: signal?.reason });

@@ -4,7 +4,6 @@ import type { ClientOptions } from "../client/service-client.js";
 import type { FillOptions } from "../decode/forced-decoder.js";
 import type { AskOptions } from "../decode/online-answer.js";
 import type { OpenOptions } from "../edge-model.js";
-import type { KeptCache } from "../engine/kept-cache.js";
 import { EdgeError, ERRORS } from "../errors.js";
 import type { Prompt } from "../text/chat-template.js";
 
@@ -22,9 +21,6 @@ export type Call =
       readonly options: Plain<AskOptions>;
     }
   | { readonly call: "countTokens"; readonly prompt: Prompt }
-  | { readonly call: "cached"; readonly prompt: Prompt }
-  | { readonly call: "restore"; readonly kept: KeptCache }
-  | { readonly call: "close" }
   | { readonly call: "abort"; readonly reason: unknown };
 
 /** A call with its number; those of `abort` are of the call that is to end. */

@@ -34,9 +34,6 @@ export function serve(port: Port): void {
     if (!model) throw new UsageError("worker", "an open model", "none");
     if (request.call === "fill") return all(model.fill(request.payload, { ...request.options, signal }));
     if (request.call === "countTokens") return model.countTokens(request.prompt);
-    if (request.call === "cached") return model.cached(request.prompt);
-    if (request.call === "restore") return model.restore(request.kept);
-    if (request.call === "close") return model.close();
     const client = new ServiceClient(request.service, request.client);
     return all(model.ask(client, request.prompt, { ...request.options, signal }));
   }

@@ -14,6 +14,7 @@ import inversespec.edge.InferenceMode
 import java.net.InetAddress
 import java.net.InetSocketAddress
 import java.util.concurrent.CopyOnWriteArrayList
+import java.util.concurrent.CountDownLatch
 import java.util.concurrent.Executors
 import org.junit.After
 import org.junit.Assert.assertEquals
@@ -179,10 +180,18 @@ class ChatTest {
 
     @Test
     fun `a question whose answer the process did not live to see is there again`() {
-        send("Which is taller?")
-        assertEquals("Which is taller?", anotherProcess().state.value.draft)
-        answered()
-        assertEquals("", anotherProcess().state.value.draft)
+        choose(InferenceMode.PREFER_IN_CLOUD)
+        val seen = CountDownLatch(1)
+        service({
+            seen.await()
+            it.sendResponseHeaders(503, -1)
+        }) {
+            send("Which is taller?")
+            assertEquals("Which is taller?", anotherProcess().state.value.draft)
+            seen.countDown()
+            answered()
+            assertEquals("", anotherProcess().state.value.draft)
+        }
     }
 
     @Test

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from convert.graph.quantisation import BLOCK, quantize
 from convert.graph.weights import Blockwise, Floating, WeightFormat
 from convert.source.checkpoint import Checkpoint
 from edge_runtime.engine.ort_engine import OrtEngine
-from lab.benches.int4 import WithTable
 from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 from tests.convert.dequantize import dequantize
 
@@ -67,11 +67,14 @@ FORMATS: dict[str, tuple[WeightFormat, Weights]] = {
     # With float32 activations the only loss is that of storage, which PyTorch is given too.
     "int8": (Blockwise(8, accuracy=0), blockwise(8)),
     "int4": (Blockwise(4, 64, accuracy=0), blockwise(4, 64)),
-    "int4, table in int8": (
+}
+if importlib.util.find_spec("pandas"):  # the laboratory's is not in every installation
+    from lab.benches.int4 import WithTable
+
+    FORMATS["int4, table in int8"] = (
         WithTable(4, accuracy=0, table=Blockwise(8, accuracy=0)),
         lambda weight: blockwise(8 if len(weight) == VOCABULARY else 4)(weight),
-    ),
-}
+    )
 
 
 LLAMA3_SCALING = {

@@ -4,7 +4,7 @@ Responsible for turning exceptions into exit codes and one line on standard erro
 of a dataclass. Not responsible for what the options are, or for output.
 
     0 done, 1 failed otherwise, 2 usage, 3 bad payload, 4 bad or missing model, 5 refused by a service,
-    6 declined as asked, for lack of certainty; 130 interrupted
+    6 declined as asked, for lack of certainty, 7 answered by the device alone; 130 interrupted
 """
 
 from __future__ import annotations

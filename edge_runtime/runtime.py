@@ -125,7 +125,6 @@ class EdgeRuntime:
         """Opens a bundle folder and verifies its files; raises what `Bundle.open` does.
 
         engines, waiting: see the class.
-
         prepack: keep the weights of large models in this processor's order in the user's cache folder. Files
                  verified when that was done are verified again only where their size or time has changed.
         """

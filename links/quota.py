@@ -43,7 +43,15 @@ class Quota:
         self._read()  # a file that is none is an error now, not at the first frame
 
     def allows(self, peer: str | None, money: float) -> bool:
-        """Whether so much may be spent for a peer; says why not, once a day for each reason."""
+        """Whether so much may be spent for a peer; says why not, once a day for each reason.
+
+        Raises LinkError where the file is of a later day and cannot be written anew.
+        """
+        if self._state()[0] > self._today:  # of a clock that was wrong: it would never become another day
+            self.record(peer, 0.0)
+        return self._allows(peer, money)
+
+    def _allows(self, peer: str | None, money: float) -> bool:
         day, peers = self._read()
         quotas = {
             f"of {peer}": (peers.get(str(peer), 0.0), self._of_peer),
@@ -62,7 +70,7 @@ class Quota:
         where it cannot be written.
         """
         with self._alone():
-            allowed = self.allows(peer, money)
+            allowed = self._allows(peer, money)
             if allowed:
                 self._add(peer, money)
             return allowed
@@ -83,17 +91,23 @@ class Quota:
 
     def _add(self, peer: str | None, money: float) -> None:
         day, peers = self._read()
-        self._write(day, {**peers, str(peer): peers.get(str(peer), 0.0) + money})
-
-    def _write(self, day: int, peers: dict[str, float]) -> None:
+        peers[str(peer)] = peers.get(str(peer), 0.0) + money
         write_whole(self._file, json.dumps({"day": day, "peers": peers}).encode("ascii"))
 
+    @property
+    def _today(self) -> int:
+        return int(self._clock() // DAY)
+
     def _read(self) -> tuple[int, dict[str, float]]:
-        """The day, and what was spent on it."""
-        today = int(self._clock() // DAY)
+        """Today, and what was spent on it."""
+        (day, peers), today = self._state(), self._today
+        return today, peers if day >= today else {}
+
+    def _state(self) -> tuple[int, dict[str, float]]:
+        """The day of the file, and what was spent on it by peer; raises UsageError for another file."""
         try:
             if not self._file.exists():
-                return today, {}
+                return self._today, {}
             state = read_json(self._file, UsageError)
             day = int(state["day"])
             peers = {str(peer): float(money) for peer, money in state["peers"].items()}
@@ -101,9 +115,7 @@ class Quota:
             raise UsageError(
                 f"{self._file}: expected what was spent, found {error!r:.100}; delete it to begin again"
             ) from None
-        if day > today:  # of a clock that was wrong: without this it would never become another day
-            self._write(today, peers)
-        return today, peers if day >= today else {}
+        return day, peers
 
 
 def state_folder() -> Path:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_runtime.bundle.bundle import read_manifest
+from edge_runtime.bundle.bundle import Bundle, read_manifest
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Contract, Shared, encode
 
@@ -43,7 +43,7 @@ def fill_all(
     """The arrays of every variant and case. texts: answers to run for logits; empty for this run's own."""
     found: dict[str, Any] = {}
     for variant in variants:
-        edge = EdgeRuntime.open(bundle, variant, threads=2, prepack=False, verify=verify)
+        edge = EdgeRuntime(Bundle.open(bundle, variant, verify=verify), threads=2)
         for index, (prompt, anchors) in enumerate(list(cases(edge.bundle.contract, length))[:limit]):
             shared = Shared(edge.bundle.contract, edge.prompt_ids(prompt))
             request = edge.read(encode(anchors, shared), prompt)

@@ -1,10 +1,10 @@
-"""`python -m tests.chaos --minutes 10`: service and gateway at twice the load, while everything goes wrong.
+"""`python -m tests.chaos --minutes 10`: service, gateway and endpoint under load, everything going wrong.
 
-Both run as processes with the tiny pair. Clients over HTTP and devices over sealed UDP ask twice as often as
-the service can answer. Meanwhile clients are killed, connections stay half-open, noise comes over the link,
-the service is paused, the disk is full (no file of either process may grow), and the wall clock jumps by
-days. Exit code 0 where all answers were right or documented errors, everything admitted was answered, and
-memory stayed flat.
+They run as processes with the tiny pair. Clients over HTTP and devices over sealed UDP ask twice as often as
+the service can answer, two devices run `edge_runtime.fill` again and again, two clients talk to an endpoint.
+Meanwhile clients are killed, connections stay half-open, noise comes over the link, the service is paused,
+the disk is full (no file of a server may grow), and the wall clock jumps by days. Exit code 0 where all
+answers were right or documented errors, everything admitted was answered, and memory stayed flat.
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ DOCUMENTED = {"overloaded", "deadline_exceeded", "body_too_slow", "not_ready", "
 BATCH, QUEUE, DEADLINE = 4, 8, 10.0
 STEPS = 4
 DEVICES = 4
+FILLS = 2
+"""Devices that fill as processes, and as many clients of the endpoint."""
+FILL_CODES = {0: "right answers", 5: "refused", 7: "the device alone"}
+LONGEST_ANSWER = 24
+"""Tokens of the endpoint's answers."""
 START_SECONDS = 180.0
 GRACE_SECONDS = 20.0
 """After a deadline, in which an answer has to be complete: the service may be paused in between."""
@@ -68,7 +73,7 @@ class ChaosArguments:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = CommandParser(
         prog="python -m tests.chaos",
-        description="A service and a gateway at twice the load, while everything goes wrong.",
+        description="A service, a gateway and an endpoint under load, while everything goes wrong.",
         epilog="example:\n  python -m tests.chaos --minutes 0.5",
     )
     parser.declare(ChaosArguments)
@@ -104,8 +109,12 @@ class Chaos:
     def run(self) -> dict[str, object]:
         with tempfile.TemporaryDirectory() as folder, self._processes(Path(folder)):
             self._right = {text: self._ask(text)[1] for text in PROMPTS}
+            self._alone = {text: self._chat(text)[1] for text in PROMPTS}
             rate = self._capacity()
             threads = [threading.Thread(target=self._device, args=(each,)) for each in range(DEVICES)]
+            for each in range(FILLS):
+                threads.append(threading.Thread(target=self._filling, args=(each,)))
+                threads.append(threading.Thread(target=self._chatting, args=(each,)))
             threads.append(threading.Thread(target=self._go_wrong))
             for thread in threads:
                 thread.start()
@@ -174,6 +183,9 @@ class Chaos:
             gateway = f"-m links.gateway --link {address} --service {url}"
             options = f"--edge {pair.bundle} --threads 1 --timeout {DEADLINE}"
             self._start("gateway", f"{gateway} {named} {options}", r"(gateway: udp)", environment)
+            endpoint = f"-m edge_runtime.endpoint --edge {pair.bundle} --threads 1 --port 0"
+            self.endpoint = int(self._start("endpoint", endpoint, r"http://127.0.0.1:(\d+)", environment))
+            self._environment = environment
             yield
         finally:
             for process in self._running.values():
@@ -311,6 +323,77 @@ class Chaos:
                     pass
             refusal = exchange.refusal.code.name.lower() if exchange.refusal else "none in time"
             self._count("link: right answers" if exchange.complete else f"link: refused, {refusal}")
+
+    def _filling(self, number: int) -> None:
+        """Ask the service with processes of `edge_runtime.fill`, one after the other; some are killed."""
+        luck = random.Random(100 + number)
+        where = f"--url http://127.0.0.1:{self.port} --edge {PAIRS['tiny'].bundle} --timeout {DEADLINE}"
+        command = [sys.executable, "-m", "edge_runtime.fill", *where.split(), "--threads", "1", "--prompt"]
+        while not self._stop.is_set():
+            process = subprocess.Popen(
+                [*command, luck.choice(PROMPTS)],
+                env=self._environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+            killed = luck.random() < 0.2
+            if killed:
+                self._stop.wait(luck.uniform(0.5, 3.0))
+                process.send_signal(luck.choice((signal.SIGKILL, signal.SIGINT)))
+            try:
+                said = process.communicate(timeout=DEADLINE + 2 * GRACE_SECONDS)[1].decode()
+            except subprocess.TimeoutExpired:
+                process.kill()
+                said = process.communicate()[1].decode()
+                self._fault("a device's process did not end")
+                continue
+            if killed:
+                self._count("fill: killed")
+            elif process.returncode in FILL_CODES and "Traceback" not in said:
+                self._count(f"fill: {FILL_CODES[process.returncode]}")
+            else:
+                self._fault(f"fill ended with {process.returncode}: {said[-300:]}")
+
+    def _chatting(self, number: int) -> None:
+        """Ask the endpoint, whose answer is always the one it gave alone; leave some answers half."""
+        luck = random.Random(200 + number)
+        while not self._stop.is_set():
+            self._stop.wait(luck.uniform(0, 0.5))
+            text, leaves = luck.choice(PROMPTS), luck.random() < 0.2
+            try:
+                status, answer = self._chat(text, stream=luck.random() < 0.5, leaves=leaves)
+            except (OSError, http.client.HTTPException) as error:
+                self._fault(f"the endpoint did not answer: {error!r}")
+                continue
+            if leaves:
+                self._count("endpoint: left half")
+                continue
+            right = (status, answer) == (200, self._alone[text])
+            self._count(f"endpoint: {'right' if right else 'wrong'} answers")
+            if not right:
+                self._fault(f"the endpoint answered {status} {answer!r} to {text!r}")
+
+    def _chat(self, text: str, *, stream: bool = False, leaves: bool = False) -> tuple[int, str]:
+        """Status and text of an answer of the endpoint, with its doubts; leaves: go without reading it."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.endpoint, timeout=2 * GRACE_SECONDS)
+        messages = [{"role": "user", "content": text}]
+        body = json.dumps({"messages": messages, "max_tokens": LONGEST_ANSWER, "stream": stream})
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", "/v1/chat/completions", body, headers)
+            if leaves:
+                return 0, ""
+            reply = connection.getresponse()
+            data = reply.read().decode()
+        finally:
+            connection.close()
+        if reply.status != 200:
+            return reply.status, data
+        if not stream:
+            return 200, json.loads(data)["choices"][0]["message"]["content"]
+        events = re.findall(r"^data: (\{.*)$", data, re.MULTILINE)
+        parts = [choice["delta"] for each in events for choice in json.loads(each)["choices"]]
+        return 200, "".join(part.get("content") or "" for part in parts)
 
     # what goes wrong
 

@@ -41,12 +41,14 @@ def _commit_rule(text: str) -> CommitRule:
 class ModelOptions:
     """The options of `Pipeline.open`."""
 
-    model: str = option(DEFAULT_MODEL, f"{', '.join(PAIRS)}, a folder or a hub name (default: %(default)s)")
+    model: str = option(
+        DEFAULT_MODEL, f"{', '.join(PAIRS)}, a folder, a .gguf file or a hub name (default: %(default)s)"
+    )
     edge: Path | None = option(
         None, "the device's bundle (default: the shipped pair's)", Path, metavar="BUNDLE"
     )
     backend: str | None = option(None, f"vllm:URL runs the model (key: ${BACKEND_KEY})", metavar="SERVER")
-    device: str | None = option(None, "cuda or cpu (default: cuda where there is one)")
+    device: str | None = option(None, "cuda, cpu, or a .gguf file's layers on a GPU (default: cuda if any)")
     dtype: str | None = option(None, "float32, bfloat16, float16 (default: by the device)")
 
 

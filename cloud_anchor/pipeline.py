@@ -18,6 +18,7 @@ from typing import Any
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import DEFAULT_PLAN, find_checkpoint, load_model
 from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.model.gguf import GgufModel
 from cloud_anchor.model.prompt_form import prompt_form
 from cloud_anchor.model.served import open_server
 from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
@@ -142,7 +143,7 @@ class Pipeline:
         longest = max((len(self.model_form.ids(prompt)) for prompt in prompts), default=0)
         room = self.model.context - longest if prompts else canvas
         config = DenoiseConfig(canvas=max(1, min(canvas, room)), total_steps=steps)
-        commit = self.model.commit if isinstance(self.model, DreamModel) else None
+        commit = self.model.commit if isinstance(self.model, DreamModel | GgufModel) else None
         return config if commit is None else replace(config, parallel=commit)
 
     def resolve(

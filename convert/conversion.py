@@ -39,7 +39,7 @@ from convert.graph.moments import InputMoments
 from convert.graph.weights import Blockwise
 from convert.preflight import estimate
 from convert.source.checkpoint import Checkpoint, DecoderShape
-from convert.source.gguf import SUFFIX, GgufFile, gguf_digest, unpack_gguf
+from convert.source.gguf import GgufFile, gguf_digest, unpack_gguf
 from convert.source.hub import HubSource, locate
 from convert.source.tokenizer import Identity, read_identity
 from convert.stages import FORMAT, Workspace, check_target
@@ -59,6 +59,7 @@ from edge_runtime.bundle.manifest import Sizes
 from edge_runtime.doctor import greedy_answer
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
+from edge_runtime.text.gguf import SUFFIX
 
 DEFAULT_CONTEXT = 2048
 DEFAULT_VARIANTS = ("fp32", "int8")

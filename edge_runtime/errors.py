@@ -45,6 +45,10 @@ class BundleSchemaError(BundleError):
     """`bundle.json`, the tokenizer or the chat template is of an unknown or a broken form."""
 
 
+class GgufError(EdgeError):
+    """A GGUF file cannot be read: it is none, is damaged, or has a vocabulary of another kind."""
+
+
 class JinjaTemplateError(EdgeError):
     """A Jinja chat template cannot be expressed as literal text around each message."""
 

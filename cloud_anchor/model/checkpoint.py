@@ -17,16 +17,18 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from cloud_anchor.errors import CheckpointError
+from cloud_anchor.errors import CheckpointError, require
 from cloud_anchor.model.block_diffusion import BlockModel
 from cloud_anchor.model.diffusion_gemma import DiffusionGemma, gemma_sizes, load_diffusion_gemma
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.families import DIFFUSION_GEMMA, Family, Settings, Shape, family_of, rope_option
+from cloud_anchor.model.gguf import GgufModel, load_gguf
 from cloud_anchor.model.memory import MemoryNeeds, Sizes, number_format
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from common import files
 from common.installed import remedy
 from common.progress import Progress, Silent
+from edge_runtime.text.gguf import SUFFIX
 
 WEIGHTS = "*.safetensors"
 HUB_FILES = ("*.json", WEIGHTS, "*.jinja", "merges.txt", "LICENSE*")
@@ -48,17 +50,25 @@ def load_model(
     canvas: int | None = None,
     beside: int = 0,
     progress: Progress | None = None,
-) -> DreamModel | BlockModel | DiffusionGemma:
-    """Loads `testbed`, `tiny`, a local folder, or a hub name such as Dream-org/Dream-v0-Instruct-7B.
+) -> DreamModel | BlockModel | DiffusionGemma | GgufModel:
+    """Loads `testbed`, `tiny`, a local folder or GGUF file, or a hub name such as
+    Dream-org/Dream-v0-Instruct-7B.
 
-    device: default CUDA where there is one. dtype: default as `number_format` says. answers, canvas, beside:
-    for the estimate of the memory (see `memory.MemoryNeeds`); canvas: default the checkpoint's own.
+    device: default CUDA where there is one; of a GGUF file also the number of its layers there. dtype:
+    default as `number_format` says. answers, canvas, beside: for the estimate of the memory (see
+    `memory.MemoryNeeds`); canvas: default the checkpoint's own.
     progress: told of a number format that is not float32, and of the weights as they are read.
 
-    Raises CheckpointError, and MemoryLackError before anything is loaded.
+    Raises CheckpointError, and MemoryLackError before anything is loaded; of a GGUF file what `load_gguf`
+    does.
     """
     report = progress or Silent()
     folder = find_checkpoint(source)
+    if folder.suffix == SUFFIX:
+        require("dtype", dtype is None, "none with a GGUF file, whose weights have their own types", dtype)
+        return load_gguf(
+            folder, device=device, answers=answers, canvas=canvas, beside=beside, progress=report
+        )
     where, settings = str(folder / "config.json"), read_json(folder / "config.json")
     stated = generation_settings(folder)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -92,13 +102,14 @@ def load_model(
 
 
 def find_checkpoint(source: str, *, weights: bool = True) -> Path:
-    """The folder of a model: the name of a shipped one, a path, or a hub name that is fetched into the hub's
-    own cache. The names of shipped pairs go before folders of the same name, those of checkpoints behind.
+    """The folder or GGUF file of a model: the name of a shipped one, a path, or a hub name that is fetched
+    into the hub's own cache. The names of shipped pairs go before folders of the same name, those of
+    checkpoints behind.
 
     weights: False to fetch the files beside them only.
     """
     folder = PAIRS[source].checkpoint if source in PAIRS else Path(source)
-    if (folder / "config.json").is_file():
+    if (folder / "config.json").is_file() or (folder.suffix == SUFFIX and folder.is_file()):
         return folder
     if source in PAIRS:
         raise CheckpointError(
@@ -109,8 +120,10 @@ def find_checkpoint(source: str, *, weights: bool = True) -> Path:
     if shipped is not None:
         return shipped
     if folder.exists() or source.count("/") != 1 or source.startswith((".", "/", "~")):
-        found = "a folder without it" if folder.is_dir() else "no such folder"
-        raise CheckpointError(f"{source}: expected a folder with config.json or a hub name, found {found}")
+        found = "a folder without it" if folder.is_dir() else "no such thing"
+        raise CheckpointError(
+            f"{source}: expected a folder with config.json, a GGUF file or a hub name, found {found}"
+        )
     from huggingface_hub import snapshot_download
 
     try:

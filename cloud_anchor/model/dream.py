@@ -10,7 +10,7 @@ from torch import Tensor
 from cloud_anchor.model.stock import StockModel
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.masked import MaskedAnswers
-from cloud_anchor.sampling.protocol import Batch, require_room
+from cloud_anchor.sampling.protocol import Batch
 
 
 class DreamModel(StockModel):
@@ -21,20 +21,7 @@ class DreamModel(StockModel):
 
     def batch(self, prompts: Sequence[Sequence[int]], canvas: int) -> Batch:
         """Pads prompts to one length; raises RequestError for an empty one and for one that is too long."""
-        require_room(self, prompts, canvas)
-        longest = max(len(prompt) for prompt in prompts)
-        pads = [longest - len(prompt) for prompt in prompts]
-        rows = [[self.mask_id] * pad + list(prompt) for pad, prompt in zip(pads, prompts, strict=True)]
-        tokens = torch.tensor(rows, dtype=torch.long, device=self.device)
-        if not any(pads):
-            return Batch(tokens, None, None)
-        place = torch.arange(longest + canvas, device=self.device)
-        offset = torch.tensor(pads, device=self.device)[:, None]
-        dtype = self.net.model.embed_tokens.weight.dtype
-        mask = torch.zeros(len(pads), longest + canvas, dtype=dtype, device=self.device)
-        # Additive and float: a boolean mask is read as "add 0 or 1" by the eager implementation.
-        mask.masked_fill_(place < offset, torch.finfo(dtype).min)
-        return Batch(tokens, (place - offset).clamp(min=0), mask[:, None, None, :])
+        return Batch.of(self, prompts, canvas, self.net.model.embed_tokens.weight.dtype)
 
     def states(self, batch: Batch, canvas: Tensor) -> Tensor:
         """Final hidden states [B, C, H]; row p is the one that predicts position p of `canvas` [B, C].

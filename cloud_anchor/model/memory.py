@@ -50,13 +50,15 @@ class MemoryNeeds:
     """Bytes that a model takes in one number format.
 
     step: of a denoising step: the logits of every position of the batch, and the activations. beside: other
-    models in the same process.
+    models in the same process. mapped: weights that stay in a file, of which memory holds what it has room
+    for.
     """
 
     dtype: torch.dtype
     weights: int
     step: int
     beside: int = 0
+    mapped: int = 0
 
     @classmethod
     def of(cls, sizes: Sizes, dtype: torch.dtype, answers: int, canvas: int, beside: int = 0) -> MemoryNeeds:
@@ -74,16 +76,19 @@ class MemoryNeeds:
         """Raises MemoryLackError where less is free than is needed; `source` names the model."""
         if free is None or self.total <= free:
             return
-        if self.dtype == torch.float32:
+        if self.dtype == torch.float32 and not self.mapped:
             remedy = "Use --dtype bfloat16, or close other programs."
         elif self.weights + self.beside + _BASE < free:
             remedy = "Use a smaller batch or canvas, or close other programs."
         else:
             remedy = "Close other programs, or use a larger machine or a GPU."
         kind = str(self.dtype).removeprefix("torch.")
+        weights = f"{self.weights / _GIB:.1f} of weights in {kind}"
+        if self.mapped:
+            weights = f"without the weights, {self.mapped / _GIB:.1f} GiB that stay in the file"
         raise MemoryLackError(
             f"{source}: expected {self.total / _GIB:.1f} GiB of available memory "
-            f"({self.weights / _GIB:.1f} of weights in {kind}, {self.step / _GIB:.1f} of logits and "
+            f"({weights}, {self.step / _GIB:.1f} of logits and "
             f"activations), found {free / _GIB:.1f} GiB. {remedy}"
         )
 

@@ -24,6 +24,7 @@ from edge_runtime.bundle.bundle import TOKENIZER, Bundle
 from edge_runtime.errors import BundleSchemaError, JinjaTemplateError
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.chat_compiler import compile_template
+from edge_runtime.text.gguf import SUFFIX, read_metadata, tokenizer_files
 from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.splits import SPLITS
 from edge_runtime.text.tokenizer import Tokenizer
@@ -103,7 +104,9 @@ def _texts(data: Mapping[str, Any]) -> dict[int, bytes]:
 
 
 def tokenizer_data(folder: Path) -> dict[str, Any]:
-    """A checkpoint's tokenizer.json, or the same content from vocab.json and merges.txt."""
+    """A checkpoint's or a GGUF file's tokenizer.json, or the same content from vocab.json and merges.txt."""
+    if folder.suffix == SUFFIX:
+        return tokenizer_files(read_metadata(folder), str(folder))[TOKENIZER]
     if (folder / TOKENIZER).is_file():
         return read_json(folder / TOKENIZER)
     if not (folder / "vocab.json").is_file() or not (folder / "merges.txt").is_file():
@@ -153,18 +156,20 @@ _FLAGS = ("special", "single_word", "lstrip", "rstrip", "normalized")
 
 def _own_template(folder: Path) -> ChatTemplate:
     """The compiled chat template, or the checkpoint's Jinja text compiled."""
-    if (folder / "chat_template.json").is_file():
+    if folder.suffix == SUFFIX:
+        jinja: object = read_metadata(folder).get("tokenizer.chat_template")
+    elif (folder / "chat_template.json").is_file():
         return ChatTemplate.from_json(read_json(folder / "chat_template.json"))
-    if (folder / "chat_template.jinja").is_file():
-        jinja: object = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    elif (folder / "chat_template.jinja").is_file():
+        jinja = (folder / "chat_template.jinja").read_text(encoding="utf-8")
     elif (folder / "tokenizer_config.json").is_file():
         jinja = read_json(folder / "tokenizer_config.json").get("chat_template")
     else:
         jinja = None
     if not isinstance(jinja, str):
         raise CheckpointError(
-            f"{folder}: expected a chat template in tokenizer_config.json or chat_template.jinja, found "
-            "none. Give an edge bundle of the same vocabulary, whose template is then used."
+            f"{folder}: expected a chat template in tokenizer_config.json, chat_template.jinja or the "
+            "GGUF file, found none. Give an edge bundle of the same vocabulary, whose template is then used."
         )
     try:
         return compile_template(partial(_render, jinja))

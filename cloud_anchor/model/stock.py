@@ -1,7 +1,10 @@
-"""A diffusion language model on transformers' own modules: sizes, and the vocabulary of its answers."""
+"""What diffusion language models in this process share: the vocabulary of their answers; and the sizes of
+those on transformers' own modules.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -12,8 +15,8 @@ from cloud_anchor.sampling.schedules import Schedule
 from payload import Contract
 
 
-class LoadedModel:
-    """The sizes and the vocabulary of a loaded model; see `protocol.DiffusionModel`.
+class AnswerModel(ABC):
+    """The vocabulary of a model's answers; see `protocol.DiffusionModel`.
 
     eos_ids: tokens that end an answer or fill the canvas after it.
     plan:    canvas and steps of a full run, where the checkpoint states them.
@@ -21,15 +24,8 @@ class LoadedModel:
     """
 
     def __init__(
-        self,
-        net: Any,
-        eos_ids: frozenset[int],
-        source: str,
-        plan: tuple[int, int] | None,
-        mask_id: int | None = None,
+        self, eos_ids: frozenset[int], source: str, plan: tuple[int, int] | None, mask_id: int | None = None
     ) -> None:
-        self.net = net
-        self.text = net.config.get_text_config()
         self.eos_ids = eos_ids
         self.source = source
         self.plan = plan
@@ -49,6 +45,32 @@ class LoadedModel:
     def without_unusable(self, logits: Tensor) -> Tensor:
         """Logits [..., V] with -inf for the mask token and all others that no answer has."""
         return logits.index_fill(-1, self._unusable, -torch.inf)
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where it runs."""
+
+    @property
+    @abstractmethod
+    def vocab_rows(self) -> int:
+        """Rows of the logits, which may exceed the number of tokens."""
+
+
+class LoadedModel(AnswerModel):
+    """The sizes of a model on transformers' modules (`net`)."""
+
+    def __init__(
+        self,
+        net: Any,
+        eos_ids: frozenset[int],
+        source: str,
+        plan: tuple[int, int] | None,
+        mask_id: int | None = None,
+    ) -> None:
+        self.net = net
+        self.text = net.config.get_text_config()
+        super().__init__(eos_ids, source, plan, mask_id)
 
     @property
     def device(self) -> torch.device:

@@ -157,3 +157,22 @@ class Batch:
     prompt: Tensor
     positions: Tensor | None
     mask: Tensor | None
+
+    @classmethod
+    def of(
+        cls, model: MaskedModel, prompts: Sequence[Sequence[int]], canvas: int, dtype: torch.dtype
+    ) -> Self:
+        """Pads prompts to one length; dtype: of the mask. Raises what `require_room` does."""
+        require_room(model, prompts, canvas)
+        longest = max(len(prompt) for prompt in prompts)
+        pads = [longest - len(prompt) for prompt in prompts]
+        rows = [[model.mask_id] * pad + list(prompt) for pad, prompt in zip(pads, prompts, strict=True)]
+        tokens = torch.tensor(rows, dtype=torch.long, device=model.device)
+        if not any(pads):
+            return cls(tokens, None, None)
+        place = torch.arange(longest + canvas, device=model.device)
+        offset = torch.tensor(pads, device=model.device)[:, None]
+        mask = torch.zeros(len(pads), longest + canvas, dtype=dtype, device=model.device)
+        # Additive and float: a boolean mask is read as "add 0 or 1" by the eager implementation.
+        mask.masked_fill_(place < offset, torch.finfo(dtype).min)
+        return cls(tokens, (place - offset).clamp(min=0), mask[:, None, None, :])

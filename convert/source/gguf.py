@@ -1,7 +1,8 @@
 """A `.gguf` file of llama.cpp as a checkpoint folder in Hugging Face's form, its weights in float32.
 
 Responsible for the file's configuration, the names of its tensors and their order within attention heads. Not
-responsible for its tokenizer (see `gguf_tokenizer`) or for what is done with the folder (see `conversion`).
+responsible for its tokenizer (see `edge_runtime.text.gguf`) or for what is done with the folder (see
+`conversion`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from common.installed import remedy
 from convert.errors import ArchitectureError, ResourceError, SourceError
 from convert.source.architectures import ARCHITECTURES
 from convert.source.checkpoint import FloatArray, digest_of, shape_of
-from convert.source.gguf_tokenizer import Metadata, end_ids, tokenizer_files
 from convert.source.rotary import RotaryScaling, frequencies
 from edge_runtime.bundle.manifest import size_problem
+from edge_runtime.errors import GgufError
+from edge_runtime.text.gguf import Metadata, end_ids, tokenizer_files
 
 if TYPE_CHECKING:
     from gguf import GGUFReader
 
-SUFFIX = ".gguf"
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -247,7 +248,11 @@ def gguf_digest(path: Path, tokenizer: Path | None) -> str:
 def _tokenizer_texts(file: GgufFile, tokenizer: Path | None) -> dict[str, str]:
     """Texts of the tokenizer's files, by name."""
     if tokenizer is None:
-        found = tokenizer_files(file.metadata, str(file.path))
+        try:
+            found = tokenizer_files(file.metadata, str(file.path))
+        except GgufError as error:
+            says = f"{error} Give the folder of the original tokenizer with --tokenizer."
+            raise SourceError(says) from error
         return {name: json.dumps(content, ensure_ascii=False) for name, content in found.items()}
     if not (tokenizer / "tokenizer.json").is_file():
         raise SourceError(f"{tokenizer}: expected a folder with tokenizer.json, found none.")

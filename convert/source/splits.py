@@ -1,32 +1,13 @@
-"""Where a vocabulary splits text before merging, as every device reads it: expressions, then bytes.
+"""A published tokenizer.json with its shorthands of how to split text in the form that every device reads.
 
-Responsible for that form, and for putting the shorthands of a published tokenizer.json into it. Not
-responsible for checking that ids stay the same (see `tokenizer`).
+Not responsible for checking that ids stay the same (see `tokenizer`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
 
-from edge_runtime.text.splits import SPLITS
-
-Json = dict[str, Any]
-
-
-def pre_tokenizer(expressions: Sequence[str]) -> Json:
-    """The `pre_tokenizer` of a tokenizer.json: split by each expression in turn, then to bytes."""
-    splits = [
-        {"type": "Split", "pattern": {"Regex": each}, "behavior": "Isolated", "invert": False}
-        for each in expressions
-    ]
-    return {"type": "Sequence", "pretokenizers": [*splits, byte_level()]}
-
-
-def byte_level() -> Json:
-    """The step that writes each byte as a character, without a split of its own."""
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+from edge_runtime.text.splits import SPLITS, pre_tokenizer
 
 
 def with_plain_splits(text: str) -> str:

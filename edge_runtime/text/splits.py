@@ -8,7 +8,7 @@ vectors keeps the three alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from edge_runtime.errors import BundleSchemaError
@@ -36,6 +36,20 @@ SPLITS = {
     "shipped": rf"{_SUFFIX}|{_FIRST}\p{{L}}+| ?\p{{N}}{{1,2}}|{_MARKS}{_SPACES}",
 }
 """By the vocabulary that had it first, as in tokenizer.json; `shipped`: of the pairs trained here."""
+
+
+def pre_tokenizer(expressions: Sequence[str]) -> dict[str, Any]:
+    """The `pre_tokenizer` of a tokenizer.json: split by each expression in turn, then to bytes."""
+    splits = [
+        {"type": "Split", "pattern": {"Regex": each}, "behavior": "Isolated", "invert": False}
+        for each in expressions
+    ]
+    return {"type": "Sequence", "pretokenizers": [*splits, byte_level()]}
+
+
+def byte_level() -> dict[str, Any]:
+    """The step that writes each byte as a character, without a split of its own."""
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
 
 
 def require_known(document: Any) -> None:

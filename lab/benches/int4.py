@@ -33,12 +33,13 @@ from convert.graph.moments import InputMoments
 from convert.graph.nodes import GraphWriter
 from convert.graph.weights import Blockwise, Floating, WeightFormat
 from convert.source.checkpoint import Checkpoint, FloatArray
-from convert.source.gguf import SUFFIX, GgufFile, unpack_gguf
+from convert.source.gguf import GgufFile, unpack_gguf
 from convert.source.tokenizer import Identity, read_identity
 from edge_runtime.bench.llama_cpp import LlamaEngine, library
 from edge_runtime.bench.measure import DECODED, Bench, Trial, repetitions
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.ort_engine import OrtEngine
+from edge_runtime.text.gguf import SUFFIX
 from lab.benches.write_gguf import write_gguf
 from lab.experiment import About, Experiment, Records, Setup
 from lab.store import Record

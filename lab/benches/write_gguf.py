@@ -3,7 +3,8 @@
 For the benchmark, so that llama.cpp runs the same weights:
 `python -m edge_runtime.bench BUNDLE --vs llama.cpp:OUT.gguf`. The `gguf` package quantises the
 matrices. With `--head q8_0` the tied embedding and head keep 8 bits, as llama.cpp's own quantiser leaves them
-at this width; by default they have 4 bits too, as in an int4 bundle, which is faster.
+at this width; by default they have 4 bits too, as in an int4 bundle, which is faster. A checkpoint of Dream
+or LLaDA becomes a file that `--model` takes.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from gguf import (
+    GGML_QUANT_SIZES,
     MODEL_ARCH,
     GGMLQuantizationType,
     GGUFWriter,
@@ -25,9 +29,15 @@ from gguf import (
 )
 from gguf.quants import quantize
 
+from cloud_anchor.model.checkpoint import generation_settings, read_json, tensors_of, weight_files
+from cloud_anchor.model.families import FAMILIES, Shape, family_of
+from cloud_anchor.model.gguf import ARCHITECTURES, CANVAS, COMMIT, STEPS
+from cloud_anchor.model.prompt_form import tokenizer_data
 from common.cli import CommandParser, run_command
 from convert.source.checkpoint import Checkpoint, DecoderShape, FloatArray
 from convert.source.rotary import frequencies
+from edge_runtime.text.gguf import WHOLE_TOKENIZER
+from edge_runtime.text.splits import SPLITS
 
 TYPES = {
     "q4_0": GGMLQuantizationType.Q4_0,
@@ -49,27 +59,14 @@ def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
     """
     checkpoint = Checkpoint(folder)
     shape = checkpoint.shape
-    writer = GGUFWriter(out, shape.kind.gguf)
-    writer.add_name(folder.name)
-    writer.add_file_type(FILE_TYPES[weights])
-    writer.add_context_length(shape.max_position_embeddings)
-    writer.add_embedding_length(shape.hidden_size)
-    writer.add_block_count(shape.num_hidden_layers)
-    writer.add_feed_forward_length(shape.intermediate_size)
-    writer.add_head_count(shape.num_attention_heads)
-    writer.add_head_count_kv(shape.num_key_value_heads)
-    writer.add_key_length(shape.head_dim)
-    writer.add_value_length(shape.head_dim)
-    writer.add_rope_freq_base(shape.rope_theta)
-    writer.add_layer_norm_rms_eps(shape.rms_norm_eps)
+    writer = _begun(out, shape.kind.gguf, folder.name, shape, weights)
     if shape.window is not None:
         writer.add_sliding_window(shape.window.size)
-    _add_vocabulary(writer, json.loads((folder / "tokenizer.json").read_bytes()), shape.vocab_size)
-    settings = folder / "tokenizer_config.json"
-    if settings.is_file():
-        template = json.loads(settings.read_text(encoding="utf-8")).get("chat_template")
-        if template:
-            writer.add_chat_template(template)
+    tokenizer = json.loads((folder / "tokenizer.json").read_bytes())
+    ends = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    writer.add_eos_token_id(ends["<|im_end|>"])
+    writer.add_bos_token_id(ends["<|endoftext|>"])
+    _add_vocabulary(writer, tokenizer, shape.vocab_size, folder)
     if shape.rope_scaling is not None:
         plain = frequencies(dataclasses.replace(shape, rope_scaling=None))
         writer.add_tensor("rope_freqs.weight", shape.rope_scaling.divisors(plain))
@@ -77,7 +74,9 @@ def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
     for name in shape.tensor_shapes():
         target = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert target is not None, name
-        value = _permuted(checkpoint.tensor(name), shape, name)
+        value = checkpoint.tensor(name)
+        if shape.kind.gguf == "llama":
+            value = _permuted(value, shape, name)
         if value.ndim == 1:
             if shape.kind.gemma:
                 value = value + np.float32(1)  # all of them are norms
@@ -91,10 +90,103 @@ def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
     writer.close()
 
 
-def _permuted(weight: FloatArray, shape: DecoderShape, name: str) -> FloatArray:
-    """A tensor of this name with its rows in llama.cpp's order."""
+class StoredTensor(NamedTuple):
+    """A tensor of a file, by a module's name; value: in float32, or quantised as `kind`."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: GGMLQuantizationType
+    value: Callable[[], Any]
+
+
+def write_diffusion(folder: Path, out: Path, weights: str, inner: int | None = None) -> None:
+    """Write a checkpoint folder of Dream or LLaDA as a GGUF file; weights: of all matrices.
+
+    inner: intermediate size to pad to, with zeros, which changes no result: K-quants want multiples of 256.
+    Raises CheckpointError.
+    """
+    settings = read_json(folder / "config.json")
+    family = family_of(settings, str(folder))
+    shape = family.shape(settings)
+    padding = (inner or shape.intermediate_size) - shape.intermediate_size
+    tensors = {}
+    for path in weight_files(folder):
+        for stored, tensor in tensors_of(path, torch.device("cpu")):
+            value, name = tensor.float().numpy(), family.rename(stored)
+            if family.name == "LLaDA":
+                value = _permuted(value, shape, name)
+            if name.endswith(("gate_proj.weight", "up_proj.weight")):
+                value = np.pad(value, ((0, padding), (0, 0)))
+            elif name.endswith("down_proj.weight"):
+                value = np.pad(value, ((0, 0), (0, padding)))
+            tensors[name] = value
+
+    def stored_as(name: str, value: FloatArray) -> StoredTensor:
+        kind = TYPES[weights if value.ndim > 1 else "f32"]
+        return StoredTensor(name, value.shape, kind, lambda: quantize(value, kind))
+
+    wide = dataclasses.replace(shape, intermediate_size=shape.intermediate_size + padding)
+    write_tensors(folder, out, wide, weights, [stored_as(*each) for each in tensors.items()])
+
+
+def write_tensors(
+    folder: Path, out: Path, shape: Shape, weights: str, tensors: Iterable[StoredTensor]
+) -> None:
+    """Write a diffusion model's tensors, one at a time, with the rest of its checkpoint's folder."""
+    settings, stated = read_json(folder / "config.json"), generation_settings(folder)
+    (kind,) = (ours for ours, theirs in ARCHITECTURES.items() if theirs == settings["model_type"])
+    family = FAMILIES[ARCHITECTURES[kind]]
+    writer = _begun(out, kind, folder.name, shape, weights)
+    writer.add_causal_attention(False)
+    writer.add_diffusion_shift_logits(family.shifted)
+    writer.add_mask_token_id(settings.get("mask_token_id", family.mask_id))
+    writer.add_eos_token_id(settings["eos_token_id"])
+    writer.add_pad_token_id(settings["pad_token_id"])
+    if "steps" in stated and "max_new_tokens" in stated:
+        writer.add_uint32(CANVAS, stated["max_new_tokens"])
+        writer.add_uint32(STEPS, stated["steps"])
+    if "commit" in stated:
+        writer.add_float32(COMMIT, stated["commit"])
+    _add_vocabulary(writer, tokenizer_data(folder), shape.vocab_size, folder)
+    names = get_tensor_name_map(MODEL_ARCH[kind.upper()], shape.num_hidden_layers)
+    tensors = list(tensors)
+    for each in tensors:
+        target = names.get_name(each.name, try_suffixes=(".weight", ".bias"))
+        assert target is not None, each.name
+        block, size = GGML_QUANT_SIZES[each.kind]
+        nbytes = int(np.prod(each.shape)) // block * size
+        writer.add_tensor_info(target, each.shape, np.dtype(np.float32), nbytes, each.kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for each in tensors:
+        writer.write_tensor_data(each.value())
+    writer.close()
+
+
+def _begun(out: Path, kind: str, name: str, shape: DecoderShape | Shape, weights: str) -> GGUFWriter:
+    """A writer of a file that has a model's sizes so far."""
+    head_dim = shape.head_dim or shape.hidden_size // shape.num_attention_heads
+    writer = GGUFWriter(out, kind)
+    writer.add_name(name)
+    writer.add_file_type(FILE_TYPES[weights])
+    writer.add_context_length(shape.max_position_embeddings)
+    writer.add_embedding_length(shape.hidden_size)
+    writer.add_block_count(shape.num_hidden_layers)
+    writer.add_feed_forward_length(shape.intermediate_size)
+    writer.add_head_count(shape.num_attention_heads)
+    writer.add_head_count_kv(shape.num_key_value_heads)
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_rope_freq_base(shape.rope_theta)
+    writer.add_layer_norm_rms_eps(shape.rms_norm_eps)
+    return writer
+
+
+def _permuted(weight: FloatArray, shape: DecoderShape | Shape, name: str) -> FloatArray:
+    """A tensor of this name with its rows in llama.cpp's order of a Llama's heads."""
     part = name.removesuffix(".weight").rpartition(".")[2]
-    if shape.kind.gguf != "llama" or part not in ("q_proj", "k_proj"):
+    if part not in ("q_proj", "k_proj"):
         return weight
     heads = shape.num_attention_heads if part == "q_proj" else shape.num_key_value_heads
     rows, columns = weight.shape
@@ -102,7 +194,10 @@ def _permuted(weight: FloatArray, shape: DecoderShape, name: str) -> FloatArray:
     return halves.swapaxes(1, 2).reshape(rows, columns)
 
 
-def _add_vocabulary(writer: GGUFWriter, tokenizer: dict[str, object], rows: int) -> None:
+def _add_vocabulary(writer: GGUFWriter, tokenizer: dict[str, object], rows: int, folder: Path) -> None:
+    """The tokenizer, and the chat template of the folder; a tokenizer that splits text in a way that
+    llama.cpp has no name for is added whole.
+    """
     model = tokenizer["model"]
     assert isinstance(model, dict)
     added = tokenizer["added_tokens"]
@@ -112,15 +207,20 @@ def _add_vocabulary(writer: GGUFWriter, tokenizer: dict[str, object], rows: int)
     for token, id_ in model["vocab"].items():
         tokens[id_], types[id_] = token, TokenType.NORMAL
     for token in added:
-        tokens[token["id"]], types[token["id"]] = token["content"], TokenType.CONTROL
+        kind = TokenType.CONTROL if token.get("special", True) else TokenType.USER_DEFINED
+        tokens[token["id"]], types[token["id"]] = token["content"], kind
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)
     writer.add_token_types(types)
     writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in model["merges"]])
-    ends = {token["content"]: token["id"] for token in added}
-    writer.add_eos_token_id(ends["<|im_end|>"])
-    writer.add_bos_token_id(ends["<|endoftext|>"])
+    text = json.dumps(tokenizer, ensure_ascii=False)
+    if json.dumps(SPLITS["qwen2"]) not in text:
+        writer.add_string(WHOLE_TOKENIZER, text)
+    settings = folder / "tokenizer_config.json"
+    template = read_json(settings).get("chat_template") if settings.is_file() else None
+    if template:
+        writer.add_chat_template(template)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -137,7 +237,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def write() -> None:
         part = args.out.with_name(args.out.name + ".part")
-        write_gguf(args.checkpoint, part, args.weights, args.head)
+        kind = read_json(args.checkpoint / "config.json").get("model_type")
+        if kind in ARCHITECTURES.values():
+            write_diffusion(args.checkpoint, part, args.weights)
+        else:
+            write_gguf(args.checkpoint, part, args.weights, args.head)
         part.rename(args.out)
         print(f"{args.out}: {args.out.stat().st_size / 1e6:.1f} MB")
 

@@ -123,7 +123,7 @@ def smollm2_vectors(work: Path, rng: random.Random) -> dict[str, Any] | None:
     if not file.is_file() or importlib.util.find_spec("gguf") is None:
         return None
     from convert.source.gguf import GgufFile
-    from convert.source.gguf_tokenizer import tokenizer_files
+    from edge_runtime.text.gguf import tokenizer_files
 
     text = json.dumps(tokenizer_files(GgufFile(file).metadata, str(file))["tokenizer.json"])
     (work / "smollm2-tokenizer.json").write_text(text)

@@ -18,9 +18,10 @@ import convert
 from convert.errors import ArchitectureError, OptionError, SourceError
 from convert.source.checkpoint import Checkpoint
 from convert.source.gguf import GgufFile, unpack_gguf
-from convert.source.gguf_tokenizer import RULES, tokenizer_files
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.ort_engine import OrtEngine
+from edge_runtime.errors import GgufError
+from edge_runtime.text.gguf import RULES, tokenizer_files
 from edge_runtime.text.tokenizer import Tokenizer
 from lab.benches.write_gguf import write_gguf
 from payload import Contract
@@ -274,5 +275,5 @@ def test_a_sentencepiece_vocabulary() -> None:
     ],
 )
 def test_a_vocabulary_that_is_not_read(changes: dict[str, Any]) -> None:
-    with pytest.raises(SourceError):
+    with pytest.raises(GgufError):
         tokenizer_files(sentencepiece(**changes), "here")

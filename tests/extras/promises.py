@@ -48,6 +48,7 @@ class Extra:
     torch:        whether it brings torch.
     transformers: the beginning of the version of transformers that it must bring; "" for any, or none.
     tests:        test files of the tree that must pass with it, and with nothing else but pytest.
+    asked:        whether it is tried only where it is named: it takes too long for every run.
     extra, pins:  the extra's name where the entry has another, and what else is installed.
     """
 
@@ -57,6 +58,7 @@ class Extra:
     torch: bool = True
     transformers: str = ""
     tests: tuple[str, ...] = ()
+    asked: bool = False
     extra: str = ""
     pins: tuple[str, ...] = ()
 
@@ -156,6 +158,12 @@ EXTRAS: dict[str, Extra] = {
             Service(Command("inversespec-serve --model dream --port {port}")),
         ),
         absent=("onnx", "matplotlib", "scipy", "ray", "convert", "lab"),
+    ),
+    # Its library is compiled from source, which takes ten minutes of two cores.
+    "gguf": Extra(
+        (Command(f"cloud_anchor.anchor --model none.gguf {ANCHOR}", status=4),),
+        absent=("onnx", "matplotlib", "scipy", "fastapi", "convert", "lab", "gguf"),
+        asked=True,
     ),
     "experiments": Extra(
         (

@@ -13,8 +13,8 @@ import pytest
 
 from cloud_anchor.anchor import main as anchor
 from convert.__main__ import main as convert
-from convert.source.gguf_tokenizer import tokenizer_files
 from edge_runtime.fill import main as fill
+from edge_runtime.text.gguf import tokenizer_files
 from tests.checkpoints import write_tiny_decoder
 from tests.cloud_anchor.cloud_checkpoints import (
     make_block_model,

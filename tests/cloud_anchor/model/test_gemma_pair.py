@@ -16,11 +16,11 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import Selection
-from convert.source.gguf_tokenizer import tokenizer_files
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.forced import FillOptions
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import ChatTemplate
+from edge_runtime.text.gguf import tokenizer_files
 from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract

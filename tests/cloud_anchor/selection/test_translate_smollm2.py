@@ -15,7 +15,7 @@ from tests.cloud_anchor.selection.test_translate import TRACES, form_of, publish
 pytest.importorskip("gguf", reason="reading GGUF files needs the gguf package")
 WHY = "needs the converter's GGUF reader"
 checkpoints = pytest.importorskip("convert.source.gguf", reason=WHY)
-tokenizers = pytest.importorskip("convert.source.gguf_tokenizer", reason=WHY)
+tokenizers = pytest.importorskip("edge_runtime.text.gguf", reason=WHY)
 
 pytestmark = [pytest.mark.slow, published]
 

@@ -7,13 +7,14 @@ import numpy as np
 
 from convert.errors import ConvertError
 from convert.source.gguf import GgufFile
-from convert.source.gguf_tokenizer import tokenizer_files
+from edge_runtime.errors import GgufError
+from edge_runtime.text.gguf import read_metadata, tokenizer_files
 from tests.fuzz.scratch import folder
 
-ALLOWED = (ConvertError,)
+ALLOWED = (ConvertError, GgufError)
 INSTRUMENTED = (
     "convert.source.gguf",
-    "convert.source.gguf_tokenizer",
+    "edge_runtime.text.gguf",
     "convert.source.checkpoint",
     "gguf.gguf_reader",
 )
@@ -23,6 +24,7 @@ MAX_BYTES = 1 << 14
 def run(data: bytes) -> None:
     path = folder() / "model.gguf"
     path.write_bytes(data)
+    tokenizer_files(read_metadata(path), str(path))
     file = GgufFile(path)
     tokenizer_files(file.metadata, str(path))
     for name in file.shape.tensor_shapes():

@@ -1,22 +1,34 @@
-"""The tokenizer of a GGUF file, in the form of a checkpoint folder's files.
+"""The metadata of a GGUF file, and its tokenizer in the form of a checkpoint folder's files.
 
-Responsible for byte-level BPE vocabularies ("gpt2" in the file) whose way to split text has a known name, and
-for those of SentencePiece's BPE with a token for every byte ("llama", as of Gemma). Not responsible for the
-weights (see `gguf`), nor for checking the result (see `tokenizer`).
+Responsible for byte-level BPE vocabularies ("gpt2" in the file) whose way to split text has a known name, for
+those of SentencePiece's BPE with a token for every byte ("llama", as of Gemma), and for files that hold their
+tokenizer.json whole. Not responsible for weights, nor for checking the result (see `tokenizer`).
 """
 
 from __future__ import annotations
 
+import json
+import mmap
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from convert.errors import SourceError
-from convert.source.splits import byte_level, pre_tokenizer
-from edge_runtime.text.splits import SPLITS
+from edge_runtime.errors import GgufError
+from edge_runtime.text.splits import SPLITS, byte_level, pre_tokenizer
+
+SUFFIX = ".gguf"
 
 Metadata = Mapping[str, Any]
 """The values of a GGUF file by their key."""
+
+WHOLE_TOKENIZER = "tokenizer.huggingface.json"
+"""The key of a whole tokenizer.json: of a vocabulary that splits text in a way without a name."""
+
+_MAGIC, _VERSIONS, _STRING, _ARRAY = b"GGUF", (2, 3), 8, 9
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+"""Formats of `struct` by the type's number in the file."""
 
 _NORMAL, _USER_DEFINED, _UNUSED, _BYTE = 1, 4, 5, 6
 _SPACE = "\u2581"
@@ -44,26 +56,79 @@ RULES = {
 """By the name in the file (tokenizer.ggml.pre)."""
 
 
+def read_metadata(path: Path) -> Metadata:
+    """The values of a file; its weights are not read. Raises GgufError for what is no whole GGUF file."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            magic, version, _, count = _unpacked(data, 0, "4sIQQ")
+            if magic != _MAGIC or version not in _VERSIONS:
+                raise GgufError(
+                    f"{path}: expected a GGUF file of version {' or '.join(map(str, _VERSIONS))}, found "
+                    f"{magic!r} and version {version}. Fetch it again, or another file of the model."
+                )
+            at, values = 24, {}
+            for _ in range(count):
+                key, at = _value(data, at, _STRING)
+                values[key], at = _value(data, at + 4, *_unpacked(data, at, "I"))
+            return values
+    except OSError as error:
+        raise GgufError(f"{path}: expected a readable file, found: {error.strerror or error}.") from error
+    except (struct.error, ValueError, OverflowError, KeyError, RecursionError) as error:
+        raise GgufError(
+            f"{path}: expected a whole GGUF file, found: {error}. "
+            "The file is damaged or its download was interrupted: fetch it again."
+        ) from error
+
+
+def _unpacked(data: mmap.mmap, at: int, form: str) -> tuple[Any, ...]:
+    return struct.unpack_from("<" + form, data, at)
+
+
+def _value(data: mmap.mmap, at: int, kind: int) -> tuple[Any, int]:
+    """The value of a type at a place, and the place behind it."""
+    if kind == _STRING:
+        (size,) = _unpacked(data, at, "Q")
+        text = data[at + 8 : at + 8 + size]
+        if len(text) != size:
+            raise ValueError(f"{len(text)} of {size} bytes of a text at byte {at}")
+        return text.decode("utf-8", "replace"), at + 8 + size
+    if kind != _ARRAY:
+        form = _NUMBERS[kind]
+        return _unpacked(data, at, form)[0], at + struct.calcsize(form)
+    kind, count = _unpacked(data, at, "IQ")
+    at += 12
+    if kind in _NUMBERS:
+        form = f"{count}{_NUMBERS[kind]}"
+        return list(_unpacked(data, at, form)), at + struct.calcsize("<" + form)
+    values = []
+    for _ in range(count):
+        value, at = _value(data, at, kind)
+        values.append(value)
+    return values, at
+
+
 def tokenizer_files(metadata: Metadata, where: str) -> dict[str, dict[str, Any]]:
     """The content of tokenizer.json and tokenizer_config.json, by file name; where: the file, for messages.
 
-    Raises SourceError for a vocabulary of another kind.
+    Raises GgufError for a vocabulary of another kind.
     """
+    if WHOLE_TOKENIZER in metadata:
+        return _whole_files(metadata, where)
     kind, split = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
     if kind == "llama":
         return _sentencepiece_files(metadata, where)
     if kind != "gpt2" or split not in RULES:
-        raise SourceError(
+        raise GgufError(
             f"{where}: expected a byte-level tokenizer (gpt2) that splits text like {', '.join(RULES)}, "
-            f"found {kind!r} with {split!r}. Give the folder of the original tokenizer with --tokenizer."
+            f"found {kind!r} with {split!r}."
         )
     tokens = metadata.get("tokenizer.ggml.tokens")
     types = metadata.get("tokenizer.ggml.token_type") or [_NORMAL] * len(tokens or ())
     merges = metadata.get("tokenizer.ggml.merges")
     if not tokens or not merges or len(types) != len(tokens):
-        raise SourceError(
+        raise GgufError(
             f"{where}: expected tokens, types and merges, found {len(tokens or ())} tokens, "
-            f"{len(types)} types and {len(merges or ())} merges. Give its folder with --tokenizer."
+            f"{len(types)} types and {len(merges or ())} merges."
         )
     rule = RULES[split]
     kinds = list(zip(tokens, types, strict=True))
@@ -88,22 +153,34 @@ def tokenizer_files(metadata: Metadata, where: str) -> dict[str, dict[str, Any]]
     return _files(tokenizer, metadata, tokens)
 
 
+def _whole_files(metadata: Metadata, where: str) -> dict[str, dict[str, Any]]:
+    """The files of a tokenizer that is in the file as its text."""
+    try:
+        tokenizer = json.loads(metadata[WHOLE_TOKENIZER])
+        tokens = {id_: token for token, id_ in tokenizer["model"]["vocab"].items()}
+        tokens |= {token["id"]: token["content"] for token in tokenizer["added_tokens"]}
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        raise GgufError(
+            f"{where}: expected a tokenizer.json in {WHOLE_TOKENIZER}, found: {error}."
+        ) from error
+    return {"tokenizer.json": tokenizer, "tokenizer_config.json": _settings(metadata, tokens)}
+
+
 def _sentencepiece_files(metadata: Metadata, where: str) -> dict[str, dict[str, Any]]:
     """The files of a SentencePiece vocabulary that puts no space before a text.
 
-    Raises SourceError for one that does, or that lacks the token of some byte.
+    Raises GgufError for one that does, or that lacks the token of some byte.
     """
     tokens = metadata.get("tokenizer.ggml.tokens") or []
     types = metadata.get("tokenizer.ggml.token_type") or []
     scores = metadata.get("tokenizer.ggml.scores") or []
     if not tokens or not len(tokens) == len(types) == len(scores) or types.count(_BYTE) != 256:
-        raise SourceError(
+        raise GgufError(
             f"{where}: expected tokens with their types and scores and a token for each of 256 bytes, found "
-            f"{len(tokens)}, {len(types)}, {len(scores)} and {types.count(_BYTE)}. Give its folder with "
-            "--tokenizer."
+            f"{len(tokens)}, {len(types)}, {len(scores)} and {types.count(_BYTE)}."
         )
     if metadata.get("tokenizer.ggml.add_space_prefix", True):
-        raise SourceError(
+        raise GgufError(
             f"{where}: expected a vocabulary that writes a text as it is (Gemma's), found one that puts a "
             "space before it (Llama 2's), whose tokens do not join to the text's bytes."
         )
@@ -160,7 +237,10 @@ def end_ids(metadata: Metadata) -> list[int]:
 
 def _files(tokenizer: Mapping[str, Any], metadata: Metadata, tokens: list[str]) -> dict[str, dict[str, Any]]:
     plain = {"version": "1.0", "truncation": None, "padding": None, "post_processor": None}
-    return {"tokenizer.json": {**plain, **tokenizer}, "tokenizer_config.json": _settings(metadata, tokens)}
+    return {
+        "tokenizer.json": {**plain, **tokenizer},
+        "tokenizer_config.json": _settings(metadata, dict(enumerate(tokens))),
+    }
 
 
 def _added(index: int, token: str, special: bool) -> dict[str, Any]:
@@ -185,7 +265,7 @@ def _bpe(
     }
 
 
-def _settings(metadata: Metadata, tokens: list[str]) -> dict[str, Any]:
+def _settings(metadata: Metadata, tokens: Mapping[int, str]) -> dict[str, Any]:
     """tokenizer_config.json: special tokens by their part, and the chat template."""
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -193,7 +273,7 @@ def _settings(metadata: Metadata, tokens: list[str]) -> dict[str, Any]:
     }
     for part, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
         index = metadata.get(f"tokenizer.ggml.{key}_token_id")
-        if index is not None and 0 <= index < len(tokens):
+        if isinstance(index, int) and index in tokens:
             settings[f"{part}_token"] = tokens[index]
     template = metadata.get("tokenizer.chat_template")
     return {**settings, "chat_template": template} if template else settings

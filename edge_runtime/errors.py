@@ -21,6 +21,10 @@ class UsageError(EdgeError):
     exit_code = 2
 
 
+class FormError(UsageError):
+    """A schema asks for something else than choices from lists, or a file of a form's answers is none."""
+
+
 class ContextError(UsageError):
     """The prompt, the anchors or the requested tokens do not fit the model's context."""
 

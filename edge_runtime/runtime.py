@@ -23,6 +23,8 @@ from threading import RLock
 from typing import Any
 
 from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.decisions.form import Form
+from edge_runtime.decisions.reading import Calibration, Decider, Decision, Scores, decide, read_scores
 from edge_runtime.decode.answer import Answer
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill, prompt_tokens
 from edge_runtime.engine.base import Engine
@@ -43,8 +45,8 @@ from payload.errors import PromptRequiredError
 Schema = Grammar | Mapping[str, Any]
 """What an answer is a sentence of; a mapping is a JSON Schema."""
 
-MOST_GRAMMARS = 16
-"""Compiled grammars that a runtime keeps."""
+MOST_GRAMMARS, MOST_FORMS = 16, 64
+"""Compiled grammars, and forms' scores of an empty text, that a runtime keeps."""
 
 HEAD_START = 0.03
 """Seconds that `EdgeRuntime.preload` waits before it returns."""
@@ -107,6 +109,7 @@ class EdgeRuntime:
         self._compiled = lru_cache(MOST_GRAMMARS)(
             lambda grammar: CompiledGrammar(grammar, self.grammar_vocabulary)
         )
+        self._prior = lru_cache(MOST_FORMS)(lambda form: read_scores(self, form, form.question("")))
         if engine is not None:
             self._model = self._share(engine)
 
@@ -184,6 +187,20 @@ class EdgeRuntime:
         return EnginePredictor(
             self.predictive_model, prompt_ids, self.bundle.contract, self.predictive_identity, stats
         )
+
+    def decide(
+        self,
+        text: str,
+        form: Form,
+        calibration: Calibration | None = None,
+        cloud: Decider | None = None,
+    ) -> Decision:
+        """The answers to a form's questions about a text, read in place of written (see `reading.decide`)."""
+        return decide(self, text, form, calibration, cloud)
+
+    def prior(self, form: Form) -> list[Scores]:
+        """The scores of a form's options behind an empty text; the latest forms' are kept."""
+        return self._prior(form)
 
     def constrained(self, options: FillOptions | None, schema: Schema | None) -> FillOptions:
         """The options, for an answer that is a sentence of `schema` where that is given.

@@ -87,8 +87,8 @@ def parser() -> CommandParser:
     result = CommandParser(
         prog="python -m cloud_anchor.serve",
         usage="python -m cloud_anchor.serve [--model MODEL] [--port PORT] [options]",
-        description="Serve payloads over HTTP: POST /v1/anchors, /v1/anchors/stream;\nGET /v1/contract, "
-        "/v1/bundle, /healthz, /readyz, /metrics, /openapi.json; a page",
+        description="Serve payloads over HTTP: POST /v1/anchors, /v1/anchors/stream,\n/v1/decisions; "
+        "GET /v1/contract, /v1/bundle, /healthz, /readyz, /metrics, /openapi.json; a page",
         epilog=EPILOG,
     )
     result.declare(ServeOptions)
@@ -108,6 +108,7 @@ def _run(options: ServeOptions) -> int:
 
     from cloud_anchor.serve.batching.local import LocalBackend
     from cloud_anchor.serve.http.app import create_app
+    from cloud_anchor.serve.http.decision_routes import FormReader
     from cloud_anchor.serve.http.keys import ApiKeys
     from cloud_anchor.serve.http.server import Server
     from cloud_anchor.serve.http.telemetry import Metrics
@@ -123,7 +124,8 @@ def _run(options: ServeOptions) -> int:
         backend = LocalBackend(pipeline, config, limits, selection, metrics.step, options.model)
         page = _page(options, backend)
         bundle = pipeline.edge.bundle if pipeline.edge is not None and options.give_bundle else None
-        app = create_app(backend, keys, limits, metrics, page, bundle)
+        reader = FormReader(pipeline, limits)
+        app = create_app(backend, keys, limits, metrics, page, bundle, reader)
 
         server = Server(app, limits, began)
         host, port = listener.getsockname()[:2]

@@ -16,7 +16,7 @@ import random
 import re
 import shlex
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,10 +34,12 @@ from edge_runtime.client.response import (
     json_object,
     service_error,
 )
+from edge_runtime.decisions.form import Form
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
 from edge_runtime.text.chat import Prompt, as_messages
 from payload import Base, Codec
-from payload.errors import FingerprintError
+from payload.decisions import decode_decisions
+from payload.errors import FingerprintError, PayloadError
 from payload.header import MAX_PAYLOAD_BYTES
 
 BINARY, JSON, EVENTS = "application/octet-stream", "application/json", "text/event-stream"
@@ -178,6 +180,18 @@ class Client:
                     raise CloudUnavailableError(f"{self.url}: expected payloads, found another stream")
                 yield _received_payload(data)
         raise CloudUnavailableError(f"{self.url}: the stream ended before it was done")
+
+    def decide(self, form: Form, text: str, asked: Sequence[int]) -> Mapping[int, Sequence[float]]:
+        """The probabilities of a form's options, for the questions asked for, as of `reading.Decider`."""
+        body = {"form": form.schema, "text": text, "asked": list(asked)}
+        data = json.dumps(body).encode("ascii")
+        with self._request("/v1/decisions", BINARY, data) as response:
+            found = response.read_at_most(MAX_TEXT_BYTES)
+        try:
+            sizes = [len(slot.options) for slot in form.slots]
+            return decode_decisions(found, form.identity, text, sizes)
+        except PayloadError as error:
+            raise CloudUnavailableError(f"{self.url}: {error}") from None
 
     def ask(self, question: Question) -> None:
         """Hands the payloads for a question to it, as of `cloud.Cloud`.

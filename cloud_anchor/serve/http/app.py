@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from cloud_anchor.serve.batching.backend import Backend
 from cloud_anchor.serve.http.bundle_routes import install_bundle
+from cloud_anchor.serve.http.decision_routes import FormReader, install_decisions
 from cloud_anchor.serve.http.error_handlers import install_error_handlers
 from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.http.middleware import RequestMiddleware
@@ -28,10 +29,11 @@ def create_app(
     metrics: Metrics | None = None,
     page: Page | None = None,
     bundle: Bundle | None = None,
+    reader: FormReader | None = None,
 ) -> RequestMiddleware:
     """The ASGI application.
 
-    page: served at /; None for none. bundle: given to devices; None for none.
+    page: served at /; None for none. bundle: given to devices; reader: of forms; None for none.
     """
     metrics = metrics or Metrics()
 
@@ -55,6 +57,7 @@ def create_app(
     install_error_handlers(app, metrics)
     install_openapi(app, backend, bool(len(keys)))
     install_payloads(app, backend, metrics)
+    install_decisions(app, backend, reader)
     install_state(app, backend, metrics, gives_bundle=bundle is not None)
     install_bundle(app, bundle)
     if page is not None:

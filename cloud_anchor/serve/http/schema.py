@@ -158,6 +158,21 @@ class StreamRequest(_PromptFields):
         return self._request("fractions", shares, chain=self.max_bytes is not None)
 
 
+class DecisionsRequest(_StrictModel):
+    """Questions with listed options about a text."""
+
+    form: dict[str, Any] = Field(
+        description="A JSON Schema of booleans, enums, integers of at most 64 values and arrays of enums."
+    )
+    text: str
+    asked: Annotated[list[Annotated[int, Field(ge=0), WHOLE]], Field(max_length=64)] | None = _optional(
+        description="The questions to answer, by their place in the form; all by default."
+    )
+    passes: Annotated[int, Field(ge=1, le=8), WHOLE] | None = _optional(
+        description="Passes of the model, 1 by default: each but the last fixes the surest answers first."
+    )
+
+
 class TraceBody(_StrictModel):
     """One question of the page."""
 

@@ -18,6 +18,7 @@ from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.serve.batching.backend import Backend
 from cloud_anchor.serve.batching.local import LocalBackend
 from cloud_anchor.serve.http.app import create_app
+from cloud_anchor.serve.http.decision_routes import FormReader
 from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.http.server import Server
 from cloud_anchor.serve.page import Page
@@ -111,7 +112,10 @@ def served(
     bundle: Bundle | None = None,
 ) -> Iterator[Client]:
     """The backend behind a port of 127.0.0.1, any free one for 0, until the context ends."""
-    app = create_app(backend, ApiKeys() if keys is None else keys, limits, page=page, bundle=bundle)
+    pipeline = getattr(backend, "pipeline", None)
+    reader = FormReader(pipeline, limits) if pipeline is not None else None
+    known = ApiKeys() if keys is None else keys
+    app = create_app(backend, known, limits, page=page, bundle=bundle, reader=reader)
     with socket.create_server(("127.0.0.1", port)) as listener:
         server = Server(app, limits)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -1,0 +1,153 @@
+"""Reading a form with a diffusion model: literals pinned, every slot masked, and all slots read in one pass.
+
+A slot's options may have several lengths in tokens: each length is a row of one batch, with the others at
+their most common one. An option counts by the mean log-probability of its tokens. Further passes fix the
+surest slots before the others are read again, for questions that depend on one another.
+
+Responsible for these rows and their probabilities. Not responsible for forms (see
+`edge_runtime.decisions.form`) or for requests (see `serve.http.decision_routes`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from cloud_anchor.errors import require
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.protocol import MaskedModel
+from edge_runtime.decisions.form import Form, Slot
+from edge_runtime.decisions.reading import Calibration, Scores
+
+ROWS = 64
+"""Most rows of a pass."""
+
+
+@dataclass(frozen=True)
+class FormQuestion:
+    """A form, the prompt's ids, and the slots to read. options: of every slot, as ids."""
+
+    form: Form
+    prompt: tuple[int, ...]
+    asked: tuple[int, ...]
+    options: tuple[tuple[tuple[int, ...], ...], ...]
+    literals: tuple[tuple[int, ...], ...]
+    fixed: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, pipeline: Pipeline, form: Form, prompt: str, asked: Sequence[int] | None = None
+    ) -> FormQuestion:
+        """A form behind a prompt, such as `Form.question` of a text; asked: by default all slots."""
+        encode, ids = pipeline.model_form.tokenizer.encode, pipeline.model_form.ids(prompt)
+        return cls(
+            form,
+            tuple(ids),
+            tuple(range(len(form.slots)) if asked is None else asked),
+            tuple(tuple(tuple(encode(option)) for option in slot.options) for slot in form.slots),
+            tuple(tuple(encode(part)) if isinstance(part, str) else () for part in form.parts),
+        )
+
+    def lengths(self, slot: int) -> list[int]:
+        """The lengths of a slot's options in tokens, the most common first."""
+        return [length for length, _ in Counter(map(len, self.options[slot])).most_common()]
+
+    def canvas(self, mask: int, slot: int, length: int) -> tuple[list[int], int]:
+        """The canvas in which one slot has this length, and where that slot begins."""
+        ids: list[int] = []
+        at, begins = 0, 0
+        for part, literal in zip(self.form.parts, self.literals, strict=True):
+            if not isinstance(part, Slot):
+                ids += literal
+                continue
+            if at == slot:
+                begins = len(ids)
+                ids += [mask] * length
+            elif at in self.fixed:
+                ids += self.options[at][self.fixed[at]]
+            else:
+                ids += [mask] * self.lengths(at)[0]
+            at += 1
+        return ids, begins
+
+
+def read_forms(model: MaskedModel, questions: Sequence[FormQuestion], passes: int = 1) -> list[list[Scores]]:
+    """The scores of each question's asked slots: mean natural log-probability of the options' tokens.
+
+    passes: of the model over all questions; all but the last fix the surest slots of what is open.
+    Raises RequestError where prompt and form do not fit the model's context.
+    """
+    require("passes", passes >= 1, "at least 1", passes)
+    found: list[dict[int, Scores]] = [{} for _ in questions]
+    for run in range(passes):
+        wanted = [
+            (number, slot, length)
+            for number, question in enumerate(questions)
+            for slot in question.asked
+            if slot not in question.fixed
+            for length in question.lengths(slot)
+        ]
+        for start in range(0, len(wanted), ROWS):
+            part = wanted[start : start + ROWS]
+            for (number, slot, length), rows in zip(part, _pass(model, questions, part), strict=True):
+                options = questions[number].options[slot]
+                scores = found[number].setdefault(slot, np.full(len(options), -np.inf))
+                for index, option in enumerate(options):
+                    if len(option) == length:
+                        scores[index] = np.mean([row[id_] for row, id_ in zip(rows, option, strict=True)])
+        for question, scores_of in zip(questions, found, strict=True):
+            left = [slot for slot in question.asked if slot not in question.fixed]
+            left.sort(key=lambda slot: -_share(scores_of[slot]))
+            for slot in left[: -(-len(left) // (passes - run))] if run + 1 < passes else ():
+                question.fixed[slot] = int(scores_of[slot].argmax())
+    return [
+        [scores_of[slot] for slot in each.asked] for each, scores_of in zip(questions, found, strict=True)
+    ]
+
+
+def _pass(
+    model: MaskedModel, questions: Sequence[FormQuestion], wanted: Sequence[tuple[int, int, int]]
+) -> list[Scores]:
+    """Log-probabilities [length, V] of the masked slot of each row."""
+    end = min(model.eos_ids)  # behind every form
+    canvases = [
+        (*questions[number].canvas(model.mask_id, slot, length), length) for number, slot, length in wanted
+    ]
+    prompts = [questions[number].prompt for number, _, _ in wanted]
+    size = max(len(ids) for ids, _, _ in canvases) + 1
+    # Shorter rows begin with the end of their prompt, so that no row depends on the others' lengths.
+    borrowed = [size - 1 - len(ids) for ids, _, _ in canvases]
+    rows = [
+        [*prompt[len(prompt) - count :], *ids, end]
+        for prompt, (ids, _, _), count in zip(prompts, canvases, borrowed, strict=True)
+    ]
+    read = torch.zeros(len(rows), size, dtype=torch.bool, device=model.device)
+    for row, ((_, begins, length), count) in enumerate(zip(canvases, borrowed, strict=True)):
+        read[row, count + begins : count + begins + length] = True
+    kept = [prompt[: len(prompt) - count] for prompt, count in zip(prompts, borrowed, strict=True)]
+    batch = model.batch(kept, size)
+    canvas = torch.tensor(rows, device=model.device)
+    logits = model.without_unusable(model.logits(batch, canvas, read).float())
+    found = torch.log_softmax(logits, 1).cpu().double().numpy()
+    ends = np.cumsum([length for _, _, length in wanted])
+    return np.split(found, ends[:-1])
+
+
+def _share(scores: Scores) -> float:
+    """The probability of the best option."""
+    return float(1 / np.exp(scores - scores.max()).sum())
+
+
+def probabilities(
+    question: FormQuestion, scores: Sequence[Scores], temperature: float = 1.0
+) -> Mapping[int, list[float]]:
+    """The probabilities of the options of each asked slot."""
+    soft = Calibration(temperature, prior=0.0)
+    return {
+        slot: soft.probabilities(found, np.zeros(len(found))).tolist()
+        for slot, found in zip(question.asked, scores, strict=True)
+    }

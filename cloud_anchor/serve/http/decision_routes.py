@@ -1,0 +1,100 @@
+"""The path of decisions: a form and a text come, the probabilities that the diffusion model reads go back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
+
+from fastapi import Body, FastAPI, Request, Response
+
+from cloud_anchor.decide import FormQuestion, probabilities, read_forms
+from cloud_anchor.errors import RequestError
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.protocol import MaskedModel
+from cloud_anchor.serve.batching.backend import Backend, require_ready
+from cloud_anchor.serve.errors import ServiceError, overloaded, too_late
+from cloud_anchor.serve.http.error_handlers import BINARY
+from cloud_anchor.serve.http.openapi import PAYLOAD_ERRORS, error_responses
+from cloud_anchor.serve.http.schema import DecisionsRequest
+from cloud_anchor.serve.settings import Limits
+from edge_runtime.decisions.form import Form
+from edge_runtime.endpoint.presence import while_present
+from edge_runtime.errors import FormError
+from payload.decisions import encode_decisions
+
+RETRY_SECONDS = 2.0
+
+
+class FormReader:
+    """Reads forms with a pipeline's model, one request after the other, in a thread of its own."""
+
+    def __init__(self, pipeline: Pipeline, limits: Limits) -> None:
+        self._pipeline, self._limits = pipeline, limits
+        self._thread = ThreadPoolExecutor(1, "forms")
+        self._asked = 0
+
+    async def read(self, form: Form, text: str, asked: list[int], passes: int) -> Mapping[int, list[float]]:
+        """The probabilities of the slots asked for. Raises ServiceError, and RequestError for a long text."""
+        if self._asked > self._limits.queue:
+            raise overloaded(f"at most {self._limits.queue} requests that wait", "more", RETRY_SECONDS)
+        self._asked += 1
+        try:
+            work = asyncio.get_running_loop().run_in_executor(
+                self._thread, self._read, form, text, asked, passes
+            )
+            return await asyncio.wait_for(work, self._limits.deadline)
+        except TimeoutError:
+            raise too_late(self._limits.deadline) from None
+        finally:
+            self._asked -= 1
+
+    def _read(self, form: Form, text: str, asked: list[int], passes: int) -> Mapping[int, list[float]]:
+        model = self._pipeline.model
+        if not isinstance(model, MaskedModel):
+            remedy = "Ask a service of Dream, LLaDA or another model that predicts masked tokens."
+            raise ServiceError(404, "no_decisions", "a model whose slots can be read", model.source, remedy)
+        question = FormQuestion.of(self._pipeline, form, form.question(text), asked)
+        return probabilities(question, read_forms(model, [question], passes)[0])
+
+
+def install_decisions(app: FastAPI, backend: Backend, reader: FormReader | None) -> None:
+    """Adds /v1/decisions to an application; None: it says that there is none."""
+
+    @app.post(
+        "/v1/decisions",
+        response_class=Response,
+        responses={
+            200: {
+                "description": "The distributions, as SPEC.md says under Decisions.",
+                "content": {BINARY: {"schema": {"type": "string", "format": "binary"}}},
+            },
+            **error_responses(404, *PAYLOAD_ERRORS),
+        },
+    )
+    async def decisions(request: Request, body: Annotated[DecisionsRequest, Body()]) -> Response:
+        """The probabilities of a form's options for a text, read in one pass: nothing is written."""
+        require_ready(backend)
+        if reader is None:
+            remedy = "Ask a service that runs its model in its own process."
+            raise ServiceError(404, "no_decisions", "a service that reads forms", "one without", remedy)
+        try:
+            form = Form.of(body.form)
+        except FormError as error:
+            raise ServiceError(400, "invalid_form", "a form", str(error), "Change the schema.") from None
+        asked = sorted(set(range(len(form.slots)) if body.asked is None else body.asked))
+        if asked and asked[-1] >= len(form.slots):
+            raise ServiceError(
+                400, "invalid_form", f"questions below {len(form.slots)}", str(asked[-1]), "Ask for these."
+            )
+        try:
+            found = await while_present(
+                request.receive, reader.read(form, body.text, asked, body.passes or 1)
+            )
+        except RequestError as error:
+            raise ServiceError(
+                413, "prompt_too_long", "a text that fits", str(error), "Shorten it."
+            ) from None
+        sizes = [len(slot.options) for slot in form.slots]
+        return Response(encode_decisions(form.identity, body.text, sizes, found), media_type=BINARY)

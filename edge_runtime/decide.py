@@ -1,0 +1,114 @@
+"""python -m edge_runtime.decide: answers a form's questions about a text, by reading probabilities.
+
+Responsible for the command line. Not responsible for forms, reading and calibration (see `decisions`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from common.cli import option, run_options
+from edge_runtime.commands import STDIN, ModelOptions, choose_bundle, open_runtime
+from edge_runtime.errors import UsageError
+
+_EPILOG = """\
+examples:
+  python -m edge_runtime.decide --schema edge_runtime/triage.json --text "The pump is down, send someone"
+  python -m edge_runtime.decide --schema triage.json --text - --url http://localhost:8080 < message.txt
+  python -m edge_runtime.decide --schema triage.json --calibrate rows.jsonl --accuracy 0.9
+
+exit codes: 0 done, 2 wrong usage, 4 bad or missing model, 5 the service refused or was not reached,
+130 interrupted
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DecideArguments(ModelOptions):
+    """Answer questions with listed options about a text: their probabilities are read, nothing is written."""
+
+    schema: Path = option(
+        None, "JSON Schema of booleans, enums, small integers and sets", Path, metavar="FILE", required=True
+    )
+    text: str | None = option(None, "the text; - for standard input", metavar="TEXT", either="what")
+    calibrate: Path | None = option(
+        None,
+        'fit to labelled rows, JSONL of {"text": ..., "value": {...}}, and keep it beside the bundle',
+        Path,
+        metavar="FILE",
+        either="what",
+    )
+    accuracy: float | None = option(
+        None, "with --calibrate: of what the device answers itself; sets its threshold", float, metavar="A"
+    )
+    url: str | None = option(None, "service that reads the questions the device is not sure of")
+    threshold: float | None = option(
+        None, "probability below which it is asked (default: as calibrated, else 0.8)", float, metavar="P"
+    )
+    timeout: float = option(15.0, "most seconds to wait for it (default 15)", metavar="S")
+    json: bool = option(False, "print one JSON object: value, probabilities, sources")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run_options(
+        "edge_runtime.decide", _run, _DecideArguments, argv, _EPILOG, usage="--schema FILE --text TEXT"
+    )
+
+
+def _run(args: _DecideArguments) -> int:
+    from edge_runtime.client.client import open_client
+    from edge_runtime.decisions import calibration as kept
+    from edge_runtime.decisions.form import Form
+    from edge_runtime.decisions.reading import Calibration, read_scores
+
+    for name in ("accuracy", "threshold"):
+        value = getattr(args, name)
+        if value is not None and not 0 <= value <= 1:
+            raise UsageError(f"--{name}: expected 0 to 1, found {value:g}")
+    form = Form.of(args.schema)
+    if args.text is None and args.calibrate is None:
+        raise UsageError("expected a text (--text) or labelled rows (--calibrate), found neither")
+    rows = kept.read_rows(args.calibrate, form) if args.calibrate else []
+    client = open_client("url", args.url, None, args.timeout) if args.url else None
+    edge = open_runtime(args, choose_bundle(client, args.edge))
+    if args.calibrate:
+        prior, read = edge.prior(form), []
+        for text, right in rows:
+            read += list(zip(read_scores(edge, form, form.question(text)), prior, right, strict=True))
+        before, fitted = kept.loss(Calibration(), read), kept.fit(read, args.accuracy)
+        path = kept.save(edge.bundle, form, fitted)
+        print(
+            f"{len(read)} answers: {before:.3f} nats each before, {kept.loss(fitted, read):.3f} now; "
+            f"temperature {fitted.temperature:.2f}, prior {fitted.prior:g}, threshold {fitted.threshold:g}; "
+            f"kept in {path}"
+        )
+        return 0
+    calibration = kept.load(edge.bundle, form) or Calibration()
+    if args.threshold is not None:
+        calibration = replace(calibration, threshold=args.threshold)
+    assert args.text is not None
+    text = sys.stdin.read() if args.text == str(STDIN) else args.text
+    decision = edge.decide(text, form, calibration, client)
+    if args.json:
+        choices = [
+            {
+                "question": each.slot.title,
+                "probabilities": dict(zip(each.slot.labels, each.probabilities, strict=True)),
+                "source": each.source,
+            }
+            for each in decision.choices
+        ]
+        print(json.dumps({"value": decision.value, "choices": choices}, ensure_ascii=False))
+        return 0
+    width = max(len(each.slot.title) for each in decision.choices)
+    for each in decision.choices:
+        label = each.slot.labels[each.index]
+        print(f"{each.slot.title:<{width}}  {label:<24} {each.probability:.2f}  {each.source}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

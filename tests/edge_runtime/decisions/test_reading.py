@@ -1,0 +1,137 @@
+"""Reading a form on the device: equal to plain passes, and what the cloud is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_runtime import decide as command
+from edge_runtime.decisions import calibration
+from edge_runtime.decisions.form import Form
+from edge_runtime.decisions.reading import CLOUD, DEVICE, HOPELESS, Calibration, decide, read_scores
+from edge_runtime.errors import FormError
+from edge_runtime.runtime import EdgeRuntime
+from tests.shipped import TINY_BUNDLE
+
+FORM = Form.of(
+    {
+        "type": "object",
+        "properties": {
+            "river": {"enum": ["the Elbe", "the Elbe and more", "a lake"]},
+            "small": {"type": "boolean"},
+            "many": {"type": "integer", "minimum": 0, "maximum": 12},
+        },
+    }
+)
+TEXT = "Which river?"
+
+
+@pytest.fixture(scope="module")
+def edge() -> EdgeRuntime:
+    return EdgeRuntime.open(TINY_BUNDLE, "fp32", threads=1)
+
+
+def test_scores_are_those_of_whole_passes(edge: EdgeRuntime) -> None:
+    found = read_scores(edge, FORM, FORM.question(TEXT))
+    encode, ids = edge.bundle.tokenizer.encode, edge.prompt_ids(FORM.question(TEXT))
+    at = 0
+    for part, behind in zip(FORM.parts, [*FORM.parts[1:], ""], strict=True):
+        if isinstance(part, str):
+            ids = ids + encode(part)
+            continue
+        tokens = [encode(option) for option in part.options]
+        begins = any(a != b and b[: len(a)] == a for a in tokens for b in tokens)
+        ends = str(behind)[:1] if begins else ""  # an option that begins another one has to end
+        plain = []
+        for option in part.options:
+            branch = encode(option + ends)
+            engine = edge.engine.fork()
+            engine.rewind(0)
+            logits = engine.append([*ids, *branch], range(len(ids) - 1, len(ids) + len(branch) - 1)).astype(
+                float
+            )
+            rows = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+            plain.append(sum(row[id_] for row, id_ in zip(rows, branch, strict=True)))
+        whole = np.array(plain) > max(plain) - HOPELESS
+        assert found[at][whole] == pytest.approx(np.array(plain)[whole], abs=1e-3)
+        assert (found[at][~whole] < max(plain) - HOPELESS).all() or (found[at][~whole] < max(plain)).all()
+        ids = ids + encode(part.options[int(found[at].argmax())])
+        at += 1
+
+
+def test_the_questions_below_the_threshold_are_asked_and_no_others(edge: EdgeRuntime) -> None:
+    asked: list[list[int]] = []
+
+    class Cloud:
+        def decide(self, form: Form, text: str, slots: Sequence[int]) -> Mapping[int, Sequence[float]]:
+            assert (form, text) == (FORM, TEXT)
+            asked.append(list(slots))
+            return {at: [1.0] + [0.0] * (len(form.slots[at].options) - 1) for at in slots}
+
+    alone = decide(edge, TEXT, FORM)
+    assert {choice.source for choice in alone.choices} == {DEVICE}
+    threshold = sorted(choice.probability for choice in alone.choices)[1]
+    found = decide(edge, TEXT, FORM, Calibration(threshold=threshold), Cloud())
+    unsure = [at for at, choice in enumerate(alone.choices) if choice.probability < threshold]
+    assert asked == [unsure]
+    assert [at for at, choice in enumerate(found.choices) if choice.source == CLOUD] == unsure
+    assert decide(edge, TEXT, FORM, Calibration(threshold=0), Cloud()).value == alone.value
+    assert len(asked) == 1
+
+
+def test_an_empty_text_has_no_preference_once_the_prior_is_taken_off(edge: EdgeRuntime) -> None:
+    for choice in decide(edge, "", FORM).choices:
+        assert choice.probabilities == pytest.approx(
+            [1 / len(choice.slot.options)] * len(choice.slot.options)
+        )
+
+
+def test_a_fit_finds_temperature_and_threshold() -> None:
+    random = np.random.default_rng(0)
+    rows = []
+    for _ in range(600):
+        sure = random.normal(0, 2, 3)
+        exact = np.exp(sure) / np.exp(sure).sum()
+        rows.append((4 * sure, np.zeros(3), int(random.choice(3, p=exact))))  # four times as sure as right
+    fitted = calibration.fit(rows, accuracy=0.9)
+    assert 3 < fitted.temperature < 5.5
+    kept = [
+        fitted.probabilities(s, p).argmax() == r
+        for s, p, r in rows
+        if fitted.probabilities(s, p).max() >= fitted.threshold
+    ]
+    assert np.mean(kept) >= 0.9
+    assert len(kept) > 50
+    with pytest.raises(FormError):
+        calibration.fit(rows[:5])
+
+
+def test_the_command_decides_calibrates_and_uses_what_it_has_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = tmp_path / "tiny"
+    bundle.symlink_to(TINY_BUNDLE)
+    schema, rows = tmp_path / "form.json", tmp_path / "rows.jsonl"
+    schema.write_text(
+        json.dumps({"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"enum": ["x", "y"]}}})
+    )
+    row = {"text": "Where?", "value": {"a": True, "b": "y"}}
+    rows.write_text("\n".join([json.dumps(row)] * 15))
+    common = ["--schema", str(schema), "--edge", str(bundle), "--variant", "fp32"]
+    assert command.main([*common, "--text", "Where?", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert set(first["value"]) == {"a", "b"}
+    assert command.main([*common, "--calibrate", str(rows)]) == 0
+    assert (tmp_path / "tiny.decisions.json").is_file()
+    capsys.readouterr()
+    assert command.main([*common, "--text", "Where?", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["choices"] != first["choices"]
+    rows.write_text('{"text": "x"}')
+    assert command.main([*common, "--calibrate", str(rows)]) == 2
+    assert command.main([*common]) == 2
+    schema.write_text('{"properties": {"a": {"type": "string"}}}')
+    assert command.main([*common, "--text", "x"]) == 2

@@ -12,7 +12,17 @@ ROOMS = frozenset({"cloud_anchor", "convert", "lab", "links"})
 
 LIBRARIES = frozenset(
     {
-        *("fastapi", "gguf", "h11", "matplotlib", "onnx", "pandas", "prometheus_client", "pydantic"),
+        *(
+            "fastapi",
+            "gguf",
+            "h11",
+            "jinja2",
+            "matplotlib",
+            "onnx",
+            "pandas",
+            "prometheus_client",
+            "pydantic",
+        ),
         *("ray", "rich", "safetensors", "scipy", "starlette", "tabulate", "torch", "transformers", "urllib3"),
         *("uvicorn", "zstandard"),
     }

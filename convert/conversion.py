@@ -1,7 +1,8 @@
 """The conversion from a checkpoint to a bundle, stage by stage.
 
     identity    tokenizer and chat template, checked against transformers      -> contract
-    reference   the original model's greedy answers and logits, by PyTorch
+    reference   the original model's greedy answers and logits, by PyTorch; of a GGUF file, which needs
+                neither that nor transformers, those of its own weights in a float32 graph
     VARIANT     graph and weights; where it is calibrated, the original runs layer by layer meanwhile
     VARIANT ... run through the device's engine and compared with the reference
     bundle      genai_config.json and bundle.json, read back and verified, moved into place in one rename
@@ -18,17 +19,20 @@ import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
 
+from common.installed import remedy
 from common.progress import Progress, Silent
 from convert.check.prompts import DEFAULT_PROMPTS
-from convert.check.reference import Reference, make_reference
+from convert.check.reference import ByEngine, ByPyTorch, Original, Reference, make_reference
 from convert.check.verify import Figures, Thresholds, compare
 from convert.errors import ConvertError, OptionError, ResourceError
 from convert.graph.calibrated import by_gptq
@@ -142,7 +146,7 @@ def _located(
         workspace.stage(
             "gguf", gguf_digest(path, tokenizer), work, lambda _: (folder / "config.json").is_file()
         )
-    return HubSource(folder, file.id, None)
+    return HubSource(folder, file.id, None, gguf=True)
 
 
 @dataclass
@@ -170,15 +174,22 @@ class _Conversion:
     def run(self, chat_template: str | None) -> Manifest:
         variants = self.variants
         positions = len(self.prompts) * (ANSWER_TOKENS + 128)
-        needs = estimate(self.checkpoint, variants, self.context, positions, self.out.parent)
+        graphs = (*variants, "fp32") if self.source.gguf else variants
+        needs = estimate(self.checkpoint, graphs, self.context, positions, self.out.parent)
         self.progress.say(f"Needs {needs}.")
         needs.check(self.out.parent)
-        if self.threads is not None:
+        calibrated = next((name for name in variants if RECIPES[name].calibrated), None)
+        if calibrated and find_spec("torch") is None:
+            raise OptionError(
+                f"variants: expected PyTorch for {calibrated}, which is calibrated, found none: "
+                f"{remedy('convert')}, or leave it out."
+            )
+        if self.threads is not None and (calibrated or not self.source.gguf):
             import torch
 
             torch.set_num_threads(self.threads)
         with Workspace(self.out) as workspace:
-            identity = read_identity(self.checkpoint, self.prompts, chat_template)
+            identity = read_identity(self.checkpoint, self.prompts, chat_template, gguf=self.source.gguf)
             self._write_identity(identity, workspace.bundle)
             reference = self._reference(identity, workspace)
             made = {name: self._variant(name, reference, identity, workspace) for name in variants}
@@ -211,9 +222,11 @@ class _Conversion:
         def work() -> None:
             with self.progress.stage("original model", room * len(prompts)) as step:
                 ends = identity.contract.eos_ids
-                make_reference(self.checkpoint, prompts, room, ends, workspace.folder, step)
+                with self._original(workspace.folder / "original") as original:
+                    columns = self.checkpoint.shape.vocab_size
+                    make_reference(original, columns, prompts, room, ends, workspace.folder, step)
 
-        depends = [self.checkpoint.digest, prompts, room]
+        depends = [self.checkpoint.digest, prompts, room, self.source.gguf]
         workspace.stage("reference", depends, work, lambda _: Reference.complete(workspace.folder))
         reference = Reference.load(workspace.folder)
         if len(reference.logits) < MIN_POSITIONS:
@@ -222,6 +235,19 @@ class _Conversion:
                 "Give more or longer prompts."
             )
         return reference
+
+    @contextmanager
+    def _original(self, folder: Path) -> Iterator[Original]:
+        """The original model; of a GGUF file, its float32 graph in a folder that goes afterwards."""
+        if not self.source.gguf:
+            yield ByPyTorch(self.checkpoint)
+            return
+        recipe, path = RECIPES["fp32"], folder / "model.onnx"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        write_graph(self.checkpoint, path, recipe.weights, recipe.dialect, self.context)
+        yield ByEngine(OrtEngine(path, self._shape(), context=self.context, threads=self.threads))
+        shutil.rmtree(folder)
 
     def _variant(self, name: str, reference: Reference, identity: Identity, workspace: Workspace) -> Variant:
         recipe = RECIPES[name]

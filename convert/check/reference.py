@@ -1,22 +1,25 @@
-"""The original model's greedy answers and logits in float32, by PyTorch.
+"""The original model's greedy answers and logits in float32.
 
-Responsible for running transformers' model and keeping the results in files, so that an interrupted
-conversion need not compute them again and PyTorch's memory is free before any variant is opened. Not
-responsible for comparing a variant with them (see `verify`).
+Responsible for running it (transformers' model by PyTorch; a GGUF file's weights as a float32 graph by the
+device's engine) and keeping the results in files, so that an interrupted conversion need not compute them
+again and the memory is free before any variant is opened. Not responsible for comparing a variant with them
+(see `verify`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from convert.source.checkpoint import Checkpoint
 from convert.source.original import load_original
+from edge_runtime.engine.base import Engine
 
 LOGITS, TEXTS = "reference.npy", "reference.json"
 
@@ -59,8 +62,69 @@ class Reference:
         return cls(texts, np.load(folder / LOGITS, mmap_mode="r"))
 
 
+class Original(Protocol):
+    """The original model, as a reference is made with it."""
+
+    def answer(self, prompt: Sequence[int], tokens: int, stop: frozenset[int]) -> Iterator[int]:
+        """Greedy ids after a prompt, at most `tokens`; the last may be one of `stop`."""
+
+    def logits(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Logits [S, V] of every position of a text."""
+
+
+class ByPyTorch:
+    """transformers' model of a checkpoint; raises SourceError where it cannot be loaded."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._model = load_original(checkpoint)
+
+    def answer(self, prompt: Sequence[int], tokens: int, stop: frozenset[int]) -> Iterator[int]:
+        import torch
+
+        cache, chunk = None, list(prompt)
+        with torch.inference_mode():
+            for _ in range(tokens):
+                out = self._model(
+                    torch.tensor([chunk]), past_key_values=cache, use_cache=True, logits_to_keep=1
+                )
+                cache, chunk = out.past_key_values, [int(out.logits[0, -1].argmax())]
+                yield chunk[0]
+                if chunk[0] in stop:
+                    return
+
+    def logits(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
+        import torch
+
+        with torch.inference_mode():
+            found: npt.NDArray[np.float32] = (
+                self._model(torch.tensor([list(ids)]), use_cache=False).logits[0].float().numpy()
+            )
+        return found
+
+
+class ByEngine:
+    """The device's engine with a graph in float32."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def answer(self, prompt: Sequence[int], tokens: int, stop: frozenset[int]) -> Iterator[int]:
+        self._engine.rewind(0)
+        chunk = list(prompt)
+        for _ in range(tokens):
+            chunk = [int(self._engine.append(chunk, [len(chunk) - 1])[0].argmax())]
+            yield chunk[0]
+            if chunk[0] in stop:
+                return
+
+    def logits(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
+        self._engine.rewind(0)
+        return self._engine.append(list(ids), list(range(len(ids))))
+
+
 def make_reference(
-    checkpoint: Checkpoint,
+    original: Original,
+    vocabulary: int,
     prompts: Sequence[Sequence[int]],
     tokens: int,
     stop: frozenset[int],
@@ -69,34 +133,23 @@ def make_reference(
 ) -> None:
     """Answer each prompt greedily with up to `tokens` ids and store the logits of all positions in `folder`.
 
-    stop: ids that end an answer (they are part of it). progress is called with the number of ids generated
-    since its last call. Raises SourceError where transformers cannot load the checkpoint.
+    vocabulary: columns of the logits. stop: ids that end an answer (they are part of it). progress is called
+    with the number of ids generated since its last call.
     """
-    import torch
-
     (folder / TEXTS).unlink(missing_ok=True)
-    model = load_original(checkpoint)
     texts: list[ReferenceText] = []
-    with torch.inference_mode():
-        for prompt in prompts:
-            ids, cache, chunk = list(prompt), None, list(prompt)
-            for _ in range(tokens):
-                out = model(torch.tensor([chunk]), past_key_values=cache, use_cache=True, logits_to_keep=1)
-                cache, chunk = out.past_key_values, [int(out.logits[0, -1].argmax())]
-                ids += chunk
-                progress(1)
-                if chunk[0] in stop:
-                    break
-            texts.append(ReferenceText(ids, len(prompt)))
-        rows = sum(len(text.ids) for text in texts)
-        logits = np.lib.format.open_memmap(
-            folder / LOGITS, mode="w+", dtype=np.float32, shape=(rows, checkpoint.shape.vocab_size)
-        )
-        start = 0
-        for text in texts:
-            part = model(torch.tensor([text.ids]), use_cache=False).logits[0]
-            logits[start : start + len(text.ids)] = part.float().numpy()
-            start += len(text.ids)
-        logits.flush()
+    for prompt in prompts:
+        ids = list(prompt)
+        for id_ in original.answer(prompt, tokens, stop):
+            ids.append(id_)
+            progress(1)
+        texts.append(ReferenceText(ids, len(prompt)))
+    rows = sum(len(text.ids) for text in texts)
+    logits = np.lib.format.open_memmap(folder / LOGITS, mode="w+", dtype=np.float32, shape=(rows, vocabulary))
+    start = 0
+    for text in texts:
+        logits[start : start + len(text.ids)] = original.logits(text.ids)
+        start += len(text.ids)
+    logits.flush()
     data = [{"ids": text.ids, "prompt": text.prompt} for text in texts]
     (folder / TEXTS).write_text(json.dumps(data), encoding="utf-8")

@@ -120,7 +120,10 @@ class GraphWriter:
             list(self._initializers.values()),
         )
         domains = {node.domain for node in self._nodes} - {""}
-        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
+        opsets = [
+            helper.make_opsetid("", OPSET),
+            *(helper.make_opsetid(domain, 1) for domain in sorted(domains)),
+        ]
         model = helper.make_model(
             graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="inverse-speculation"
         )

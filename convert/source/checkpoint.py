@@ -281,15 +281,22 @@ class Checkpoint:
         """One tensor converted to float32; raises SourceError where it is not finite."""
         path = self._file_of[name]
         with _opened(path) as tensors:
-            value: FloatArray = tensors.get_tensor(name).float().numpy()
+            plain = tensors.get_slice(name).get_dtype() in ("F32", "F16")
+            value: FloatArray = tensors.get_tensor(name).astype(np.float32) if plain else self._by_torch(name)
         if not np.isfinite(value).all():
             raise SourceError(f"{path}: expected finite weights, found NaN or infinity in {name}.")
         return value
 
+    def _by_torch(self, name: str) -> FloatArray:
+        """A tensor of a type that NumPy has not, such as bfloat16."""
+        with _opened(self._file_of[name], "pt") as tensors:
+            value: FloatArray = tensors.get_tensor(name).float().numpy()
+        return value
 
-def _opened(path: Path) -> Any:
+
+def _opened(path: Path, framework: str = "np") -> Any:
     try:
-        return safe_open(str(path), framework="pt")
+        return safe_open(str(path), framework=framework)
     except (SafetensorError, OSError) as error:
         raise SourceError(
             f"{path}: expected a whole safetensors file, found: {error}. "

@@ -265,7 +265,9 @@ def _opened(path: Path) -> GGUFReader:
     try:
         from gguf import GGUFReader
     except ImportError as error:
-        raise SourceError(f"{path}: expected the package gguf, found none: {remedy('convert')}") from error
+        raise SourceError(
+            f"{path}: expected the package gguf, found none: {remedy('convert-gguf')}"
+        ) from error
 
     class WholeReader(GGUFReader):  # type: ignore[misc]
         """Refuses to read beyond the file's end; the library makes as many empty values as are stated."""

@@ -17,11 +17,15 @@ _FILES = ["*.json", "*.safetensors", "merges.txt", "*.jinja", "LICENSE*"]
 
 @dataclass(frozen=True)
 class HubSource:
-    """A checkpoint folder with its id. revision: commit on the hub; None for a local folder."""
+    """A checkpoint folder with its id. revision: commit on the hub; None for a local folder.
+
+    gguf: whether the folder holds a GGUF file's content, which is converted without PyTorch and transformers.
+    """
 
     folder: Path
     id: str
     revision: str | None
+    gguf: bool = False
 
 
 def locate(model: str | Path, revision: str | None = None) -> HubSource:

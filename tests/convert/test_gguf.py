@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -277,3 +280,44 @@ def test_a_sentencepiece_vocabulary() -> None:
 def test_a_vocabulary_that_is_not_read(changes: dict[str, Any]) -> None:
     with pytest.raises(GgufError):
         tokenizer_files(sentencepiece(**changes), "here")
+
+
+BLOCKED = """
+import sys
+sys.modules |= dict.fromkeys(("torch", "transformers", "optimum", "huggingface_hub"))
+from pathlib import Path
+import convert
+model, out, threads = sys.argv[1:]
+convert.convert(model, Path(out), thresholds={"int8": convert.Thresholds()}, threads=int(threads))
+"""
+"""A conversion where these packages cannot be imported."""
+
+
+def test_a_file_becomes_the_same_bundle_anywhere_without_pytorch(
+    llama: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """With another number of threads, another order of sets, and NumPy's plain loops."""
+    manifests = []
+    for number, threads in enumerate((1, 2)):
+        out = tmp_path / str(number)
+        plain = {"PYTHONHASHSEED": str(number), "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512_SKX" * number}
+        command = [sys.executable, "-W", "ignore", "-c", BLOCKED, str(llama[1]), str(out), str(threads)]
+        subprocess.run(command, env=os.environ | plain, check=True)
+        manifests.append(Bundle.open(out).manifest)
+    here = convert.convert(
+        llama[1], tmp_path / "here", variants=["int8"], thresholds={"int8": convert.Thresholds()}
+    )
+    first, second = manifests
+    assert first.contract == second.contract == here.contract
+    for variant in first.variants:
+        assert first.fingerprint(variant) == second.fingerprint(variant)
+    assert here.fingerprint("int8") == first.fingerprint("int8")
+    assert first.variants["fp32"].verification["max_delta"] < 1e-4
+
+
+def test_a_calibrated_variant_is_refused_where_pytorch_is_not(
+    llama: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(OptionError, match="int4"):
+        convert.convert(llama[1], tmp_path / "out", variants=["int4"])

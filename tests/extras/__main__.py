@@ -125,11 +125,13 @@ def install_wheels(wheels: Mapping[str, Path], python: str, folder: Path) -> Non
 
 def make_inputs(folder: Path) -> Path:
     """A folder with what the commands start from (see `promises`), made in this environment."""
+    from lab.benches.write_gguf import write_gguf
     from tests.cloud_anchor.cloud_checkpoints import make_dream
 
     folder.mkdir()
     make_dream(folder / "dream")
     output([sys.executable, "-m", "lab.benches.random_checkpoint", str(folder / "qwen")])
+    write_gguf(folder / "qwen", folder / "qwen.gguf", "f32", "f32")
     anchor = ["-m", "cloud_anchor.anchor", "--model", "testbed", "--prompt", PROMPT]
     output([sys.executable, *anchor, "-o", str(folder / "edge.bin")])
     return folder

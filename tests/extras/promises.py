@@ -4,7 +4,7 @@ Responsible for the table alone. Not responsible for running it (see `__main__`)
 
 Commands run in an empty folder with these inputs in it: `edge.bin`, a payload for PROMPT by the shipped pair;
 `dream`, a random checkpoint in Dream's layout with a chat template of its own; `qwen`, a random Qwen2
-with one.
+with one, and `qwen.gguf`, the same.
 """
 
 from __future__ import annotations
@@ -125,6 +125,15 @@ EXTRAS: dict[str, Extra] = {
         absent=("matplotlib", "scipy", "fastapi", "cloud_anchor", "lab"),
         transformers="5.",
         tests=FACING_TRANSFORMERS,
+    ),
+    # The device's model, on a board: what PyTorch is not needed for.
+    "convert-gguf": Extra(
+        (
+            Command("convert qwen.gguf -o bundle --threshold int8.greedy=0", writes="bundle/bundle.json"),
+            Command("edge_runtime.doctor bundle"),
+        ),
+        absent=("torch", "transformers", "matplotlib", "scipy", "fastapi", "cloud_anchor", "lab"),
+        torch=False,
     ),
     # optimum-onnx, the other exporter that graphs are compared with, holds transformers 4.57.
     "convert-4": Extra(

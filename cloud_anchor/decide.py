@@ -11,7 +11,7 @@ Responsible for these rows and their probabilities. Not responsible for forms (s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -91,8 +91,7 @@ def read_forms(model: MaskedModel, questions: Sequence[FormQuestion], passes: in
             if slot not in question.fixed
             for length in question.lengths(slot)
         ]
-        for start in range(0, len(wanted), ROWS):
-            part = wanted[start : start + ROWS]
+        for part in _together(questions, wanted):
             for (number, slot, length), rows in zip(part, _pass(model, questions, part), strict=True):
                 options = questions[number].options[slot]
                 scores = found[number].setdefault(slot, np.full(len(options), -np.inf))
@@ -109,9 +108,24 @@ def read_forms(model: MaskedModel, questions: Sequence[FormQuestion], passes: in
     ]
 
 
-def _pass(
-    model: MaskedModel, questions: Sequence[FormQuestion], wanted: Sequence[tuple[int, int, int]]
-) -> list[Scores]:
+Row = tuple[int, int, int]
+"""Number of a question, a slot, and the slot's length."""
+
+
+def _together(questions: Sequence[FormQuestion], wanted: Sequence[Row]) -> Iterator[list[Row]]:
+    """The rows of each pass, long canvases first: each prompt is longer than what its row is shorter by."""
+    sizes = {row: len(questions[row[0]].canvas(0, *row[1:])[0]) for row in wanted}
+    part: list[Row] = []
+    for row in sorted(wanted, key=lambda row: -sizes[row]):
+        if part and (len(part) == ROWS or sizes[part[0]] - sizes[row] >= len(questions[row[0]].prompt)):
+            yield part
+            part = []
+        part.append(row)
+    if part:
+        yield part
+
+
+def _pass(model: MaskedModel, questions: Sequence[FormQuestion], wanted: Sequence[Row]) -> list[Scores]:
     """Log-probabilities [length, V] of the masked slot of each row."""
     end = min(model.eos_ids)  # behind every form
     canvases = [

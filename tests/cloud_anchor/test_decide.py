@@ -8,7 +8,7 @@ import torch
 
 from cloud_anchor.decide import FormQuestion, probabilities, read_forms
 from cloud_anchor.pipeline import Pipeline
-from edge_runtime.decisions.form import Form
+from edge_runtime.decisions.form import Form, Slot
 
 SCHEMA = {
     "type": "object",
@@ -39,6 +39,11 @@ def test_an_option_counts_by_the_mean_of_its_tokens_in_a_slot_of_its_length(pipe
 def test_questions_of_one_batch_do_not_change_one_another(pipeline: Pipeline) -> None:
     model = pipeline.masked_model
     texts = ["Who?", "A longer text about a fox and two rivers.", ""]
+    long = Form(("It is", Slot("who", (" a", " the two rivers" * 20), (0, 1)), "."))
+    short = Form(("It is", Slot("who", (" a", " b"), (0, 1)), "."))
+    apart = [FormQuestion.of(pipeline, form, "?") for form in (long, short)]
+    for asked, found in zip(apart, read_forms(model, apart), strict=True):
+        assert found[0] == pytest.approx(read_forms(model, [asked])[0][0], abs=1e-3)
     together = read_forms(model, [question(pipeline, text) for text in texts])
     for text, found in zip(texts, together, strict=True):
         (alone,) = read_forms(model, [question(pipeline, text)])

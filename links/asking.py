@@ -28,7 +28,7 @@ log = logging.getLogger("links")
 REASONS = {
     RefusalCode.OVERLOADED: "it is busy",
     RefusalCode.OTHER_CONTRACT: "it has another contract; get the bundle of its service: "
-    "python -m edge_runtime.bundle pull, with the service's address",
+    "python -m edge_runtime.bundle get, with the service's address",
     RefusalCode.NOT_UNDERSTOOD: "it does not understand the question; update the older side",
     RefusalCode.OTHER_PREDICTIONS: "its edge model is not this device's",
     RefusalCode.TOO_LONG: "the question is too long for its model, or a frame too short for an answer",

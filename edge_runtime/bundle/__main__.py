@@ -1,4 +1,4 @@
-"""python -m edge_runtime.bundle: the bundles of this device, and how one comes from a service.
+"""python -m edge_runtime.bundle: the bundles of this device, and how one comes here.
 
 Responsible for the command line. Not responsible for installing (see `install`) or choosing them (`lookup`).
 What is slow to load is imported where it is used, so that an interrupt from the start on ends in one line.
@@ -20,7 +20,9 @@ from edge_runtime.client import KeyOptions
 _EPILOG = """\
 examples:
   python -m edge_runtime.bundle list
-  python -m edge_runtime.bundle pull http://localhost:8080 --variant int8
+  python -m edge_runtime.bundle get http://localhost:8080 --variant int8
+  python -m edge_runtime.bundle get /media/stick/smollm2
+  python -m edge_runtime.bundle get https://example.com/smollm2/bundle.json --sha256 HEX
 
 exit codes: 0 done, 2 wrong usage, 4 bad or missing bundle,
 5 refused by the service or not reached, 130 interrupted
@@ -33,8 +35,11 @@ class _ListArguments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PullArguments(KeyOptions, _ListArguments):
-    url: str = option("", "address of the service", flags=("url",))
+class _GetArguments(KeyOptions, _ListArguments):
+    source: str = option(
+        "", "a service's URL, a bundle's folder, or the URL of a bundle.json", flags=("source",)
+    )
+    sha256: str | None = option(None, "SHA-256 of its bundle.json; needed for the URL of one", metavar="HEX")
     timeout: float = option(
         60.0, "seconds for one request; what is longer continues in the next (default 60)", metavar="S"
     )
@@ -111,14 +116,15 @@ def _described(path: Path) -> dict[str, Any]:
     }
 
 
-def _pull(args: _PullArguments) -> int:
+def _get(args: _GetArguments) -> int:
     from edge_runtime.bundle.install import pull
-    from edge_runtime.client.client import open_client
+    from edge_runtime.bundle.sources import open_source
 
     path = pull(
-        open_client("url", args.url, args.key_file, args.timeout),
+        open_source(args.source, args.key_file, args.timeout, args.sha256),
         name=args.name,
         variant=args.variant,
+        sha256=args.sha256,
         replace=args.replace,
         progress=Silent() if args.quiet else BytesLine(),
     )
@@ -131,7 +137,7 @@ def _pull(args: _PullArguments) -> int:
 
 _COMMANDS: dict[str, tuple[type, Callable[[Any], int], str]] = {
     "list": (_ListArguments, _list, "the bundles of this device, in the order in which they are looked up"),
-    "pull": (_PullArguments, _pull, "install the bundle of a service; an interrupted download continues"),
+    "get": (_GetArguments, _get, "install a bundle; an interrupted download continues"),
 }
 
 

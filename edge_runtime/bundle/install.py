@@ -1,7 +1,7 @@
-"""Installation: a service's bundle comes into the user's folder.
+"""Installation: a bundle comes from a source into the user's folder.
 
 Responsible for what is in that folder: nothing half-written, nothing replaced unasked, nothing outside of it.
-Not responsible for HTTP (see `client`), or for which bundle is used (see `lookup`).
+Not responsible for HTTP (see `client`, `sources`), or for which bundle is used (see `lookup`).
 
 A bundle is put together in a hidden folder beside the others and gets its name in one rename. An interrupted
 installation leaves the hidden folder, from which the next one of the same bundle continues. A manifest is
@@ -23,7 +23,8 @@ from common.progress import Progress, Silent
 from edge_runtime.bundle.bundle import MAX_MANIFEST_BYTES, Bundle, file_record, parse_manifest
 from edge_runtime.bundle.lookup import roots
 from edge_runtime.bundle.manifest import MANIFEST, FileRecord, Manifest
-from edge_runtime.client.client import BUNDLE_NAME, Client
+from edge_runtime.bundle.sources import Source
+from edge_runtime.client.client import BUNDLE_NAME
 from edge_runtime.errors import (
     BundleFileError,
     BundleHashError,
@@ -39,26 +40,35 @@ _LEAST_PROGRESS = 1 << 10
 
 
 def pull(
-    client: Client,
+    source: Source,
     *,
     name: str | None = None,
     variant: str | None = None,
+    sha256: str | None = None,
     replace: bool = False,
     root: Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Installs the bundle that a service gives to its devices; returns its folder.
+    """Installs the bundle of a source, such as a service's `Client`; returns its folder.
 
-    name: that it gets; by default the service's. variant: the only one to take. root: of installed bundles;
+    name: that it gets; by default the source's. variant: the only one to take. sha256: of its bundle.json,
+    in hex, which has those of all other files; None where the source is trusted. root: of installed bundles;
     by default the first of `lookup.roots`. Run again, an interrupted download continues.
 
     Raises CloudFailureError, BundleError, or UsageError where it is there already, without `replace`.
     """
-    name = name or client.bundle_name()
+    name = name or source.bundle_name()
     if not BUNDLE_NAME.fullmatch(name):
         raise UsageError(f"name: expected letters, digits and . _ -, at most 64, found {name!r:.80}")
-    with client.bundle_file(MANIFEST) as response:
-        data = parse_manifest(response.read_at_most(MAX_MANIFEST_BYTES), client.url)
+    with source.bundle_file(MANIFEST) as response:
+        manifest = response.read_at_most(MAX_MANIFEST_BYTES)
+    found = hashlib.sha256(manifest).hexdigest()
+    if sha256 is not None and found != sha256.lower():
+        raise BundleHashError(
+            f"{source.url}: expected {MANIFEST} of SHA-256 {sha256:.64}, found {found}: it is another "
+            "bundle, or another version of it"
+        )
+    data = parse_manifest(manifest, source.url)
     if variant is not None:
         data = _one_variant(data, variant)
     root = root or roots()[0]
@@ -79,7 +89,7 @@ def pull(
             with (progress or Silent()).stage(name, total) as step:
                 for file, record in records.items():
                     (stage / file).parent.mkdir(parents=True, exist_ok=True)
-                    _download(client, file, record, stage / file, step)
+                    _download(source, file, record, stage / file, step)
             (stage / MANIFEST).write_text(text, encoding="utf-8")
             Bundle.open(stage, verify=False).verify_contract()
             _publish(stage, target)
@@ -100,7 +110,7 @@ def _one_variant(data: dict[str, Any], variant: str) -> dict[str, Any]:
     return data | {"variants": {variant: data["variants"][variant]}, "default_variant": variant}
 
 
-def _download(client: Client, name: str, record: FileRecord, path: Path, step: Callable[[int], None]) -> None:
+def _download(source: Source, name: str, record: FileRecord, path: Path, step: Callable[[int], None]) -> None:
     """A file with its record's size and SHA-256, continued where there is a beginning."""
     with path.open("a+b") as part:
         if part.tell() > record.size:
@@ -109,7 +119,7 @@ def _download(client: Client, name: str, record: FileRecord, path: Path, step: C
         furthest = part.tell()
         while (start := part.tell()) < record.size:
             try:
-                with client.bundle_file(name, start) as response:
+                with source.bundle_file(name, start) as response:
                     if response.first_byte != start:
                         _empty(part)
                         step(-start)
@@ -121,7 +131,7 @@ def _download(client: Client, name: str, record: FileRecord, path: Path, step: C
                     raise
             if part.tell() < record.size and part.tell() < furthest + _LEAST_PROGRESS:
                 raise CloudUnavailableError(
-                    f"{client.url}: expected {record.size} bytes of {name}, found fewer"
+                    f"{source.url}: expected {record.size} bytes of {name}, found fewer"
                 )
             furthest = max(furthest, part.tell())
     found = file_record(path)

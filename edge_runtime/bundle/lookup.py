@@ -81,7 +81,7 @@ def find_bundles(
         raise BundleContractError(
             f"expected a bundle for the payload's {kind} {tag}..., found these {kind}s:\n{listing}\n"
             f"Name a bundle with --edge or {MODEL_VARIABLE}, or get the service's: "
-            f"python -m edge_runtime.bundle pull {url}"
+            f"python -m edge_runtime.bundle get {url}"
         )
     return list(fitting.values())
 

@@ -43,6 +43,7 @@ from payload.errors import FingerprintError, PayloadError
 from payload.header import MAX_PAYLOAD_BYTES
 
 BINARY, JSON, EVENTS = "application/octet-stream", "application/json", "text/event-stream"
+ANY = "*/*"
 
 BUNDLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of bundles, which are names of folders too."""
@@ -271,7 +272,7 @@ class Client:
                     kind = CloudUnavailableError if code is None else CloudRefusedError
                     if code == "contract_mismatch":
                         url = shlex.quote(self.url)
-                        failure += f" Get its bundle: python -m edge_runtime.bundle pull {url}"
+                        failure += f" Get its bundle: python -m edge_runtime.bundle get {url}"
                     raise kind(f"{self.url}: {failure}", code)
                 retry_after = response.retry_after()
                 if retry_after is not None:

@@ -78,7 +78,7 @@ class Response:
     def require_type(self, content_type: str) -> None:
         """Raises CloudUnavailableError for another content type: a captive portal, not the service."""
         found = (self._response.getheader("Content-Type") or "none").partition(";")[0].strip().lower()
-        if found != content_type:
+        if content_type not in (found, "*/*"):
             self.close()
             raise CloudUnavailableError(
                 f"expected the service's {content_type}, found {_printable(found)}: {ELSEWHERE}"

@@ -161,7 +161,7 @@ EXTRAS: dict[str, Extra] = {
                 Command("cloud_anchor.serve --model testbed --port {port}"),
                 (
                     Command(f"edge_runtime.fill --url http://127.0.0.1:{{port}} {EDGE} --no-fallback"),
-                    Command("edge_runtime.bundle pull http://127.0.0.1:{port} --name pulled --variant int4"),
+                    Command("edge_runtime.bundle get http://127.0.0.1:{port} --name pulled --variant int4"),
                 ),
             ),
             Service(Command("inversespec-serve --model dream --port {port}")),

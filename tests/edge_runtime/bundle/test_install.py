@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -328,7 +329,7 @@ def test_the_command(
     service: BundleServer, source: Path, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = service.client.url
-    assert main(["pull", url, "--json"]) == 0
+    assert main(["get", url, "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == {"installed": "town", "path": str(root / "town")}
     assert err.startswith("town 100%")
@@ -340,13 +341,13 @@ def test_the_command(
     (root / "broken" / MANIFEST).write_text("{}")
     assert main(["list"]) == 0
     assert "broken " in capsys.readouterr().out
-    assert main(["pull", url]) == 2
-    assert main(["pull", url, "--name", "city", "--quiet"]) == 0
+    assert main(["get", url]) == 2
+    assert main(["get", url, "--name", "city", "--quiet"]) == 0
     assert "city 100%" not in capsys.readouterr().err
-    assert main(["pull", url, "--name", "../city"]) == 2
+    assert main(["get", url, "--name", "../city"]) == 2
     service.server.shutdown()
     service.server.server_close()
-    assert main(["pull", url, "--timeout", "1"]) == 5
+    assert main(["get", url, "--timeout", "1"]) == 5
     assert "it cannot be reached" in capsys.readouterr().err
 
 
@@ -361,7 +362,7 @@ def test_an_interrupt_while_the_command_loads_is_one_line(at: str, root: Path, t
         "sys.meta_path.insert(0, Interrupted())\n"
     )
     places = os.pathsep.join([str(tmp_path), str(Path(install.__file__).parents[2])])
-    command = [sys.executable, "-m", "edge_runtime.bundle", "pull", "http://127.0.0.1:9"]
+    command = [sys.executable, "-m", "edge_runtime.bundle", "get", "http://127.0.0.1:9"]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": places}, capture_output=True, text=True, timeout=60
     )
@@ -372,7 +373,7 @@ def test_an_interrupt_while_the_command_loads_is_one_line(at: str, root: Path, t
 
 
 def test_a_refusal_for_another_contract_names_the_command(source: Path, root: Path) -> None:
-    with pytest.raises(BundleContractError, match=r"python -m edge_runtime.bundle pull 'http://x/\?'"):
+    with pytest.raises(BundleContractError, match=r"python -m edge_runtime.bundle get 'http://x/\?'"):
         find_bundles("00ff", url="'http://x/?'")
     error = {"code": "contract_mismatch", "expected": "a", "found": "b", "remedy": "Use another."}
     refusal = json.dumps({"error": error}).encode()
@@ -385,5 +386,35 @@ def test_a_refusal_for_another_contract_names_the_command(source: Path, root: Pa
             handler.wfile.write(refusal)
 
     client = Refusing(source).client
-    with pytest.raises(CloudRefusedError, match=f"python -m edge_runtime.bundle pull {client.url}"):
+    with pytest.raises(CloudRefusedError, match=f"python -m edge_runtime.bundle get {client.url}"):
         client.identity()
+
+
+class WebServer(BundleServer):
+    """Any web server with the bundle's folder at /files/town."""
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        handler.path = handler.path.replace("/files/town/", "/v1/bundle/")
+        super().answer(handler)
+
+
+def test_a_bundle_comes_from_a_folder_and_from_any_web_server(source: Path, root: Path) -> None:
+    digest = hashlib.sha256((source / MANIFEST).read_bytes()).hexdigest()
+    assert main(["get", str(source), "--quiet"]) == 0
+    assert main(["get", str(source), "--quiet", "--name", "same", "--sha256", digest.upper()]) == 0
+    url = f"{WebServer(source).client.url}/files/town/{MANIFEST}"
+    assert main(["get", url, "--quiet", "--sha256", digest]) == 0
+    assert there(root) == {source.name, "same", "town"}
+    for name in there(root):
+        assert Bundle.open(root / name).manifest == Bundle.open(source).manifest
+
+
+def test_another_bundle_than_the_one_named_is_refused(source: Path, root: Path, tmp_path: Path) -> None:
+    url = f"{WebServer(source).client.url}/files/town/{MANIFEST}"
+    assert main(["get", url]) == 2
+    for address in (url, str(source)):
+        assert main(["get", address, "--sha256", "0" * 64]) == 4
+    assert main(["get", str(tmp_path)]) == 2
+    (source / MANIFEST).write_bytes(b" " * (install.MAX_MANIFEST_BYTES + 1))
+    assert main(["get", str(source)]) == 4
+    assert not root.exists()

@@ -1,0 +1,104 @@
+"""Where a bundle comes from: a folder, a service, or the files of any web server, named by their SHA-256.
+
+Responsible for opening a source by its address. Not responsible for what is done with its files (`install`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol
+from urllib.parse import quote, urlsplit
+
+from edge_runtime.bundle.manifest import MANIFEST
+from edge_runtime.client.client import ANY, Client, open_client
+from edge_runtime.client.response import Response
+from edge_runtime.errors import BundleFileError, UsageError
+
+
+class SourceFile(Protocol):
+    """A file that has been opened; a `Response` is one."""
+
+    @property
+    def first_byte(self) -> int:
+        """Where in the file it begins: what was asked for, or 0."""
+
+    def read_at_most(self, size: int) -> bytes:
+        """The whole; raises CloudFailureError or BundleFileError for more than `size` bytes."""
+
+    def pieces(self, most: int) -> Iterator[bytes]:
+        """At most `most` bytes as they come. It may end early: the reader counts."""
+
+
+class Source(Protocol):
+    """A bundle that can be fetched. url: its address, for errors."""
+
+    @property
+    def url(self) -> str: ...
+
+    def bundle_name(self) -> str: ...
+
+    def bundle_file(self, name: str, start: int = 0) -> AbstractContextManager[SourceFile]: ...
+
+
+class WebFolder(Client):
+    """A bundle's folder on any web server; `url` is the folder's."""
+
+    def bundle_name(self) -> str:
+        return urlsplit(self.url).path.rstrip("/").rpartition("/")[2] or "bundle"
+
+    @contextmanager
+    def bundle_file(self, name: str, start: int = 0) -> Iterator[Response]:
+        with self._request(f"/{quote(name)}", ANY, start=start) as response:
+            yield response
+
+
+class _LocalFile:
+    def __init__(self, file: BinaryIO, start: int) -> None:
+        self.first_byte, self._file = start, file
+        file.seek(start)
+
+    def read_at_most(self, size: int) -> bytes:
+        data = self._file.read(size + 1)
+        if len(data) > size:
+            raise BundleFileError(f"{self._file.name}: expected at most {size} bytes, found more")
+        return data
+
+    def pieces(self, most: int) -> Iterator[bytes]:
+        while most > 0 and (data := self._file.read(min(most, 1 << 20))):
+            most -= len(data)
+            yield data
+
+
+class LocalFolder:
+    """A bundle in a folder of this machine, such as one on a stick."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self.url = folder, str(folder)
+
+    def bundle_name(self) -> str:
+        return self._folder.resolve().name
+
+    @contextmanager
+    def bundle_file(self, name: str, start: int = 0) -> Iterator[_LocalFile]:
+        with (self._folder / name).open("rb") as file:
+            yield _LocalFile(file, start)
+
+
+def open_source(address: str, key_file: Path | None, timeout: float, sha256: str | None) -> Source:
+    """The source at an address: a folder, a service's URL, or the URL of a bundle.json, whose SHA-256 must be
+    given, since nothing else says that it is the right one. Raises UsageError.
+    """
+    if not address.startswith(("http://", "https://")):
+        if not (Path(address) / MANIFEST).is_file():
+            raise UsageError(
+                f"source: expected a bundle's folder, http://... or https://..., found {address!r:.100}"
+            )
+        return LocalFolder(Path(address))
+    client = open_client("source", address.removesuffix(f"/{MANIFEST}"), key_file, timeout)
+    if client.url == address:
+        return client
+    if sha256 is None:
+        raise UsageError(f"--sha256: expected that of {address}, found none. Ask whoever offers the bundle")
+    return WebFolder(client.url, client.key, client.timeout)

@@ -89,6 +89,8 @@ EXTRAS: dict[str, Extra] = {
             Command("inversespec-bundle list --json"),
             Command(f"inversespec-doctor {BUNDLE} --json"),
             Command("inversespec-bench --help"),
+            Command("inversespec-decide --help"),
+            Command("inversespec-send --help"),
             Command("inversespec-chat --help"),
             Command("inversespec-payload inspect edge.bin"),
             # Nobody is there: the device answers alone.

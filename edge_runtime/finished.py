@@ -8,10 +8,12 @@ Responsible for the tokens of a text and for their payload. Not responsible for 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from edge_runtime.errors import UsageError
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import Prompt
-from payload import AUTO, AnchorSet, Codec, Shared, encode
+from payload import AUTO, AnchorSet, Base, Codec, Shared, encode
 from payload.anchors import MAX_CANVAS
 
 
@@ -32,6 +34,42 @@ def payload_of(edge: EdgeRuntime, text: str, prompt: Prompt, codec: Codec | str 
     predictor = None if codec in (Codec.COMPACT, Codec.COMPACT.label) else edge.predictor(prompt_ids)
     shared = Shared(edge.bundle.contract, prompt_ids, predictor=predictor)
     return encode(anchors, shared, codec, draft=ids)
+
+
+def chain_of(
+    edge: EdgeRuntime, text: str, prompt: Prompt, room: int, codec: Codec
+) -> Iterator[tuple[bytes, bool, bool]]:
+    """Payloads of at most `room` bytes that make up a text, each with whether it adds to the one before and
+    whether it is the last.
+
+    Each but the last holds the tokens up to some place, behind which the device goes on by itself. Raises as
+    `payload_of`, and UsageError where `room` holds not one token more.
+    """
+    ids, prompt_ids, contract = text_ids(edge, text), edge.prompt_ids(prompt), edge.bundle.contract
+    predictor = edge.predictor(prompt_ids) if codec is Codec.PREDICTIVE else None
+    room_of_text = min(edge.model.context - len(prompt_ids), MAX_CANVAS)
+    ids = ids[:room_of_text]
+    base: Base | None = None
+
+    def part(count: int) -> tuple[AnchorSet, bytes]:
+        length = count if count == len(ids) else None
+        anchors = AnchorSet(tuple(range(count)), tuple(ids[:count]), len(ids), contract, length)
+        shared = Shared(contract, prompt_ids, predictor=predictor, base=base)
+        return anchors, encode(anchors, shared, codec, draft=ids[:count])
+
+    sent = 0
+    while sent < len(ids):
+        anchors, data = part(len(ids))
+        if len(data) > room:
+            low, high = sent, len(ids) - 1
+            while low < high:
+                middle = (low + high + 1) // 2
+                low, high = (middle, high) if len(part(middle)[1]) <= room else (low, middle - 1)
+            if low == sent:
+                raise UsageError(f"room: expected at least one token in {room} bytes, found none that fits")
+            anchors, data = part(low)
+        yield data, base is not None, len(anchors) == len(ids)
+        sent, base = len(anchors), Base(data, anchors)
 
 
 def text_ids(edge: EdgeRuntime, text: str) -> list[int]:

@@ -50,7 +50,7 @@ class WebFolder(Client):
 
     @contextmanager
     def bundle_file(self, name: str, start: int = 0) -> Iterator[Response]:
-        with self._request(f"/{quote(name)}", ANY, start=start) as response:
+        with self.request(f"/{quote(name)}", ANY, start=start) as response:
             yield response
 
 

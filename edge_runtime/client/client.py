@@ -88,6 +88,7 @@ class Client:
     fields:   of the requests of `ask`, such as fraction, codec or steps.
     attempts: most attempts of one request.
     sleep:    waits between attempts, in seconds.
+    stated:   text and code of an error in the form of whoever is asked.
 
     Raises UsageError for an invalid address. Its methods raise CloudRefusedError where the service refuses
     the request in its own form, and CloudUnavailableError where it cannot be reached, does not answer in
@@ -100,6 +101,7 @@ class Client:
     fields: Mapping[str, Any] = field(default_factory=dict, compare=False)
     attempts: int = 4
     sleep: Callable[[float], None] = time.sleep
+    stated: Callable[[object], tuple[str, str]] = service_error
 
     def __post_init__(self) -> None:
         try:
@@ -128,7 +130,7 @@ class Client:
 
     def service(self) -> ServiceDescription:
         """What the service says of itself."""
-        with self._request("/v1/contract", JSON) as response:
+        with self.request("/v1/contract", JSON) as response:
             data = json_object(response.read_at_most(MAX_TEXT_BYTES))
         identity = data.get("identity")
         if not isinstance(identity, str) or not re.fullmatch(r"[0-9a-f]{64}", identity):
@@ -142,7 +144,7 @@ class Client:
 
     def bundle_name(self) -> str:
         """The name of the bundle that the service gives to its devices."""
-        with self._request("/v1/bundle", JSON) as response:
+        with self.request("/v1/bundle", JSON) as response:
             name = json_object(response.read_at_most(MAX_TEXT_BYTES)).get("name")
         if not isinstance(name, str) or not BUNDLE_NAME.fullmatch(name):
             raise CloudUnavailableError(f"{self.url}: expected the name of a bundle, found {name!r:.80}")
@@ -152,7 +154,7 @@ class Client:
     def bundle_file(self, name: str, start: int = 0) -> Iterator[Response]:
         """A file of that bundle from byte `start` on, or the whole where its `first_byte` says so."""
         path = f"/v1/bundle/{quote(name)}"
-        with self._request(path, BINARY, start=start) as response:
+        with self.request(path, BINARY, start=start) as response:
             if response.first_byte not in (0, start):
                 raise ValueError("expected the range that was asked for")
             yield response
@@ -162,7 +164,7 @@ class Client:
 
         fields: further fields of the request, such as fraction, max_bytes or contract; None leaves one out.
         """
-        with self._request("/v1/anchors", BINARY, body_of(prompt, fields)) as response:
+        with self.request("/v1/anchors", BINARY, body_of(prompt, fields)) as response:
             return response.read_at_most(MAX_PAYLOAD_BYTES)
 
     def stream(self, prompt: Prompt, **fields: Any) -> Generator[ReceivedPayload]:
@@ -170,7 +172,7 @@ class Client:
 
         A stream that breaks is not started again: the payloads received so far stay valid.
         """
-        with self._request("/v1/anchors/stream", EVENTS, body_of(prompt, fields)) as response:
+        with self.request("/v1/anchors/stream", EVENTS, body_of(prompt, fields)) as response:
             for count, (name, data) in enumerate(response.events()):
                 if name == "done":
                     return
@@ -186,7 +188,7 @@ class Client:
         """The probabilities of a form's options, for the questions asked for, as of `reading.Decider`."""
         body = {"form": form.schema, "text": text, "asked": list(asked)}
         data = json.dumps(body).encode("ascii")
-        with self._request("/v1/decisions", BINARY, data) as response:
+        with self.request("/v1/decisions", BINARY, data) as response:
             found = response.read_at_most(MAX_TEXT_BYTES)
         try:
             sizes = [len(slot.options) for slot in form.slots]
@@ -224,10 +226,11 @@ class Client:
             base = Base(received.data, anchors)
 
     @contextmanager
-    def _request(
+    def request(
         self, path: str, accept: str, body: bytes | None = None, start: int = 0
     ) -> Iterator[Response]:
-        """The response with status 200, sent again where that may help: to a POST with a body, else to a GET.
+        """The response with status 200 of a path behind the address, sent again where that may help: to a
+        POST with a body, else to a GET.
 
         start: of the range asked for; with it the response may be a part, of status 206.
         """
@@ -267,7 +270,7 @@ class Client:
                     response.require_type(headers["Accept"])
                     return response
                 with response:
-                    failure, code = response.error()
+                    failure, code = response.error(self.stated)
                 if response.status not in RETRIED_STATUSES:
                     kind = CloudUnavailableError if code is None else CloudRefusedError
                     if code == "contract_mismatch":

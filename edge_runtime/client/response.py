@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -131,13 +131,15 @@ class Response:
             elif field == b"data":
                 data = value.strip()
 
-    def error(self) -> tuple[str, str | None]:
+    def error(self, stated: Callable[[object], tuple[str, str]]) -> tuple[str, str | None]:
         """Of a response that is not 200: its status with the error that the body states, and the error's
         code; None where the body is not a service's, such as a captive portal's. Printable.
+
+        stated: text and code of the body's `error`; raises ValueError where it is not the service's.
         """
         phrase = f"{self.status} {_printable(self._response.reason)}".rstrip()
         with suppress(OSError, http.client.HTTPException, ValueError, CloudUnavailableError):
-            text, code = service_error(json_object(self.read_at_most(MAX_TEXT_BYTES)).get("error"))
+            text, code = stated(json_object(self.read_at_most(MAX_TEXT_BYTES)).get("error"))
             return f"{phrase}: {text}", code
         return f"expected the service's answer, found {phrase}: {ELSEWHERE}", None
 
@@ -168,6 +170,14 @@ def service_error(error: object) -> tuple[str, str]:
     fields = {name: _printable(str(value)) for name, value in error.items()}
     text = "{code}: expected {expected}, found {found}".format_map(fields)
     return f"{text}. {fields['remedy']}" if fields.get("remedy") else text, fields["code"]
+
+
+def chat_error(error: object) -> tuple[str, str]:
+    """Text and code of a chat server's error: {"message"}, or a text; raises ValueError for others."""
+    message = error.get("message") if isinstance(error, dict) else error
+    if not isinstance(message, str):
+        raise ValueError("expected a chat server's error")
+    return _printable(message), "refused"
 
 
 def connection_error(error: Exception, timed_out: bool) -> str:

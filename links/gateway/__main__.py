@@ -1,4 +1,4 @@
-"""`python -m links.gateway`: answers questions that come over a link, with an anchor service.
+"""`python -m links.gateway`: answers questions over a link, with an anchor service or a chat server.
 
 Responsible for the command line and its threads. Not responsible for what is answered (see `answering`) or
 for links (see `links`).
@@ -30,6 +30,9 @@ EPILOG = """examples:
   python -m cloud_anchor.serve --model tiny --port 8080
   python -m links.gateway --link udp-listen:7777 --service http://localhost:8080 --edge testbed-qwen
   python -m links.ask --link udp:localhost:7777 "What is the capital of Japan?"
+  # any model of Ollama, llama.cpp or vLLM in the service's place
+  python -m links.gateway --link meshtastic:/dev/ttyUSB0 --edge bundles/smollm2 \\
+      --backend openai:http://localhost:11434/v1 --model qwen2.5:7b
 
 exit codes: 0 ended by SIGTERM, 2 usage, 4 bad or missing model, 5 the service or the link has failed,
 130 interrupted
@@ -38,15 +41,25 @@ exit codes: 0 ended by SIGTERM, 2 usage, 4 bad or missing model, 5 the service o
 
 @dataclass(frozen=True, kw_only=True)
 class _GatewayArguments:
-    """Answer questions that come as short frames over a link, with an anchor service.
+    """Answer questions that come as short frames over a link, with an anchor service or any chat server.
 
     A repeated question gets the same answer again, without another run of the service.
     """
 
     link: str = option("", "the link, such as udp-listen:PORT", metavar="ADDRESS", required=True)
-    service: str = option("", "the anchor service's address", metavar="URL", required=True)
+    service: str | None = option(
+        None, "the anchor service's address", metavar="URL", either="source", required=True
+    )
+    backend: str | None = option(
+        None,
+        "in its place a server of OpenAI's chat protocol, such as openai:http://localhost:11434/v1",
+        metavar="URL",
+        either="source",
+        required=True,
+    )
+    model: str | None = option(None, "that server's name of the model", metavar="NAME")
     key_file: Path | None = option(
-        None, f"file with the service's key; default: ${KEY_VARIABLE}, else none", Path, metavar="FILE"
+        None, f"file with the key of either; default: ${KEY_VARIABLE}, else none", Path, metavar="FILE"
     )
     edge: str | None = option(
         None,
@@ -80,21 +93,31 @@ class _GatewayArguments:
 
 def main(argv: Sequence[str] | None = None) -> int:
     return run_options(
-        "links.gateway", _run, _GatewayArguments, argv, EPILOG, usage="--link ADDRESS --service URL [options]"
+        "links.gateway",
+        _run,
+        _GatewayArguments,
+        argv,
+        EPILOG,
+        usage="--link ADDRESS (--service URL | --backend URL --model NAME) [options]",
     )
 
 
 def _run(args: _GatewayArguments) -> int:
     from edge_runtime.bundle.lookup import gateway_bundle
+    from edge_runtime.client.chat_server import ChatServer
     from edge_runtime.runtime import EdgeRuntime
     from links import open_link
     from links.gateway.answering import Gateway, serve_link
-    from links.gateway.service import ServiceSource
+    from links.gateway.service import AnchorSource, ChatSource, ServiceSource
     from links.quota import Quota, state_folder
     from links.seal import Seal, SealedLink
 
     logging.basicConfig(format="gateway: %(message)s", level=logging.INFO)
-    client = open_client("service", args.service, args.key_file, args.timeout)
+    server = client = None
+    if args.backend is not None:
+        server = ChatServer.open(args.backend, args.model, args.key_file, args.timeout)
+    elif args.service is not None:
+        client = open_client("service", args.service, args.key_file, args.timeout)
     quota = Quota(state_folder() / "gateway.json", args.spend_peer, args.spend_day)
     edge = EdgeRuntime.open(gateway_bundle(args.edge), threads=args.threads)
     stop, stopped_by = threading.Event(), signal.SIGTERM
@@ -109,7 +132,12 @@ def _run(args: _GatewayArguments) -> int:
             raise UsageError(
                 f"link: expected the service's end of one, such as udp-listen:7777, found {args.link!r:.100}"
             )
-        source = ServiceSource.open(client, edge.bundle.contract.identity, confidence=args.confidence)
+        source: AnchorSource
+        if client is not None:
+            source = ServiceSource.open(client, edge.bundle.contract.identity, confidence=args.confidence)
+        else:
+            assert server is not None  # the parser requires one of them
+            source = ChatSource(server, edge)
         if args.seals:
             link = SealedLink(link, [Seal(path) for path in args.seals])
         tariff = link.profile.tariff
@@ -137,7 +165,9 @@ def _run(args: _GatewayArguments) -> int:
         )
         before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
-            print(f"gateway: {link.profile.name} to {args.service}", file=sys.stderr, flush=True)
+            print(
+                f"gateway: {link.profile.name} to {args.service or args.backend}", file=sys.stderr, flush=True
+            )
             serve_link(gateway, stop.is_set)
         finally:
             for each, handler in before.items():

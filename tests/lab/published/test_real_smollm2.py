@@ -1,7 +1,10 @@
-"""`make real` with real weights: three published runs of Dream-7B on SmolLM2."""
+"""`make real`: finished answers on SmolLM2, and on the shipped model in its place."""
 
 from __future__ import annotations
 
+import io
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,25 +12,20 @@ import pytest
 
 pytest.importorskip("gguf", reason="reading GGUF files needs the gguf package")
 
-from cloud_anchor.errors import CloudError
-from cloud_anchor.selection.select import EDGE_AWARE, PAPER
-from cloud_anchor.selection.translate import Translation
+from convert.stages import FORMAT
 from edge_runtime.bundle.bundle import MANIFEST
+from edge_runtime.finished import payload_of
 from edge_runtime.runtime import EdgeRuntime
+from lab.answers.read import sources, texts_of
 from lab.published import real
-from lab.published.published_runs import DEFAULT_TOKENIZER, TraceTokenizer, read_traces, recorded_run
-from lab.published.qwen_ranks import published_tokenizer
-from lab.published.recorded import dream_form
-
-pytestmark = pytest.mark.slow
+from tests.shipped import TINY_BUNDLE
 
 
-@pytest.fixture(scope="module")
-def dream() -> TraceTokenizer:
-    try:
-        return TraceTokenizer(published_tokenizer(real.EXAMPLE.parent / DEFAULT_TOKENIZER))
-    except CloudError as error:
-        pytest.skip(str(error))
+def edit_manifest(folder: Path, version: int) -> None:
+    """States another converter's version."""
+    data = json.loads((folder / MANIFEST).read_text())
+    data["tools"]["bundle-format"] = str(version)
+    (folder / MANIFEST).write_text(json.dumps(data))
 
 
 def test_the_bundle_of_the_users_cache_is_made_where_it_is_not_there(
@@ -39,30 +37,42 @@ def test_the_bundle_of_the_users_cache_is_made_where_it_is_not_there(
         assert source.samefile(smollm2_source)
         assert out == tmp_path / "bundles" / real.BUNDLE
         assert out.parent.is_dir()
-        out.mkdir(exist_ok=True)
-        (out / MANIFEST).touch()
-        asked.append({name: options[name] for name in ("variants", "thresholds")})
+        shutil.copytree(TINY_BUNDLE, out, dirs_exist_ok=True)
+        edit_manifest(out, FORMAT)
+        asked.append({name: options[name] for name in ("variants", "thresholds", "force")})
 
     monkeypatch.setattr(real, "convert", convert)
     monkeypatch.setattr(real, "cache_root", lambda: tmp_path)
     for _ in range(2):
         assert (real.bundle_of_smollm2() / MANIFEST).is_file()
-    assert asked == [{"variants": real.VARIANTS, "thresholds": real.BOUNDS}]
+    edit_manifest(real.bundle_of_smollm2(), FORMAT - 1)
+    real.bundle_of_smollm2()
+    same = {"variants": real.VARIANTS, "thresholds": real.BOUNDS}
+    assert asked == [same | {"force": False}, same | {"force": True}]
 
 
-def test_the_device_writes_dreams_text(smollm2_bundle: Path, dream: TraceTokenizer, tmp_path: Path) -> None:
+def test_a_text_is_sent_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(real, "bundle_of_smollm2", lambda: TINY_BUNDLE)
+    monkeypatch.setenv("COLUMNS", "120")
+    (tmp_path / "text").write_text("The river Arine.\n")
+    assert real.main(["--answer", str(tmp_path / "text"), "--prompt", "Which river?"]) == 0
+    size = len(payload_of(EdgeRuntime.open(TINY_BUNDLE), "The river Arine.", "Which river?"))
+    shown = capsys.readouterr().out
+    assert f"{size} bytes: Which river?" in shown
+    assert "The river Arine." in shown
+    monkeypatch.setattr("sys.stdin", io.StringIO("Bread."))
+    assert real.main(["--answer", "-"]) == 0
+    assert real.main(["--answer", str(tmp_path / "none")]) == 2
+
+
+@pytest.mark.slow
+def test_the_device_writes_every_source(smollm2_bundle: Path) -> None:
     edge = EdgeRuntime.open(smollm2_bundle, threads=1)
     assert edge.bundle.variant_name == real.VARIANTS[0], "as without fp32 beside"
-    translation = Translation(dream_form(dream), edge.bundle.form)
-    for trace in read_traces(real.EXAMPLE):
-        early = recorded_run(trace, "0.1", dream)
-        run = translation.translate(early, edge.prompt_ids(trace.prompt))
-        path = tmp_path / "payload.bin"
-        aware, size, answer = real.send(edge, run, EDGE_AWARE, path, trace.prompt)
-        assert answer.text.strip() == trace.output.strip()
-        assert len(aware) < len(answer.tokens)
-        assert size == path.stat().st_size < len(trace.output)
-        paper, _, filled = real.send(edge, run, PAPER, path, trace.prompt)
-        assert len(paper) > 0
-        written = {token.position: token.id for token in filled.tokens}
-        assert written.items() >= paper.by_position.items(), "every anchor stands at its place"
+    for source in sources():
+        text = min(texts_of(source)[:5], key=lambda each: len(each.text))
+        data = payload_of(edge, text.text, text.prompt)
+        assert real.written_by(edge, data, text.prompt) == text.text
+        assert len(data) < len(text.text)

@@ -13,7 +13,7 @@ from lab.__main__ import main
 from lab.benches.random_checkpoint import write_tokenizer
 from lab.conditions import ALONE, ANCHORS, FULL, LEADING, PREFIX, SCATTERED
 from lab.experiments.paper.gaps import gap_scores
-from lab.published import real, recorded
+from lab.published import recorded
 from lab.published.published_runs import PUBLISHED_OUTPUT, Trace, TraceTokenizer, read_traces
 from lab.published.recorded import EDGE_AWARE, EDGE_AWARE_LOW_GUARD, doubled_words
 from lab.published.recorded_tables import group_of
@@ -147,35 +147,6 @@ def test_groups_by_length() -> None:
         *["60 to 119"] * 2,
         *["120 and more"] * 2,
     ]
-
-
-def test_one_run_is_shown(
-    runs: Path, tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
-    """`make real` with the shipped model in SmolLM2's place."""
-    monkeypatch.setattr(real, "bundle_of_smollm2", lambda: TINY_BUNDLE)
-    monkeypatch.setenv("COLUMNS", "120")
-    payload = tmp_path / "payload.bin"
-    line = [str(runs), "--tokenizer", str(tokenizer), "-o", str(payload)]
-    assert real.main([*line, "--fraction", "0.25"]) == 0
-    shown = capsys.readouterr().out
-    assert "the paper's anchors at 25%" in shown
-    assert "1 doubled words" in shown
-    aware = next(each for each in shown.splitlines() if "whole answer, edge-aware " in each)
-    assert "1.000" in aware
-    assert str(payload.stat().st_size) in aware
-    assert real.main([*line, "--run", "arc/9"]) == 2
-    assert "expected one of arc/0, arc/1, arc/2" in capsys.readouterr().err
-    assert real.main([*line, "--fraction", "0.7"]) == 2
-
-
-def test_the_example_has_whole_runs() -> None:
-    traces = read_traces(real.EXAMPLE)
-    assert len(traces) == 3
-    assert not any(trace.output_cut or trace.prompt_cut for trace in traces)
-    assert (real.EXAMPLE.with_name("LICENSE")).is_file()
-    for trace in traces:
-        assert len(trace.anchors["0.5"]) == trace.length
 
 
 def test_published_gap_figures_are_reproduced_from_their_ids(

@@ -40,6 +40,7 @@ from convert.graph.calibration_texts import conversation_ids
 from convert.graph.decoder import write_graph
 from convert.graph.genai import GRAPH, write_genai_config, write_genai_graph
 from convert.graph.moments import InputMoments
+from convert.graph.portable import PORTABLE, write_portable_graph
 from convert.graph.weights import Blockwise
 from convert.preflight import estimate
 from convert.source.checkpoint import Checkpoint, DecoderShape
@@ -264,6 +265,7 @@ class _Conversion:
             with self.progress.stage(f"{name}: weights", self.checkpoint.shape.parameters) as step:
                 write_graph(self.checkpoint, path, weights, recipe.dialect, self.context, step)
             write_genai_graph(path)
+            write_portable_graph(path)
             files = sorted(item.relative_to(workspace.bundle).as_posix() for item in path.parent.iterdir())
             return {item: file_record(workspace.bundle / item).to_json() for item in files}
 
@@ -306,6 +308,7 @@ class _Conversion:
                 "probe": found["probe"],
             },
             recipe.quantisation(self.checkpoint.shape),
+            portable if (portable := f"{name}/{PORTABLE}") in records else graph,
         )
 
     def _shape(self) -> ModelShape:

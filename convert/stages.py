@@ -18,7 +18,7 @@ from common.files import locked
 from convert.errors import OptionError, ResourceError
 from edge_runtime.bundle.bundle import MANIFEST
 
-FORMAT = 1
+FORMAT = 2
 """Part of every stage's key: increase it when the same input gives another output."""
 
 _RECORD = "stages.json"

@@ -152,14 +152,13 @@ class EdgeRuntime:
         """The engine that was loaded, to be measured; answers are decoded by engines leased from `model`."""
         return self.model.engine
 
-    def _load(self, fp32_activations: bool = False) -> Engine:
-        cache = None if fp32_activations else self._cache
+    def _load(self, portable: bool = False) -> Engine:
         return OrtEngine.open(
             self.bundle,
             context=self.context,
             threads=self.threads,
-            cache=cache,
-            fp32_activations=fp32_activations,
+            cache=self._cache,
+            portable=portable,
         )
 
     def preload(self) -> None:
@@ -176,10 +175,10 @@ class EdgeRuntime:
 
     @property
     def predictive_model(self) -> SharedModel:
-        """The model with float32 activations, with which predictive payloads are written and read."""
+        """The model of the portable graph, with which predictive payloads are written and read."""
         with self._lock:
             if self._predictive is None:
-                self._predictive = self._share(self._load(fp32_activations=True))
+                self._predictive = self._share(self._load(portable=True))
             return self._predictive
 
     def predictor(self, prompt_ids: Sequence[int], stats: FillStats | None = None) -> EnginePredictor:

@@ -92,6 +92,16 @@ class Bundle:
         """The ONNX file of the chosen variant."""
         return self.path / self.variant.graph
 
+    @property
+    def portable_path(self) -> Path:
+        """The variant's ONNX file whose logits agree across processors. Raises BundleFileError."""
+        if self.variant.portable is None:
+            raise BundleFileError(
+                f"{self.path}: expected a portable graph of variant {self.variant_name}, found none, as in "
+                "bundles of an earlier version: convert the model again, or ask for codec compact"
+            )
+        return self.path / self.variant.portable
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.from_file(self.path / TOKENIZER)

@@ -98,6 +98,8 @@ class Variant:
     """One precision of the model.
 
     graph:        the ONNX file, relative to the bundle.
+    portable:     the ONNX file whose logits agree across processors, over the same weights: the graph itself
+                  where its weights are floating point; None in a bundle of an earlier version.
     files:        records of the graph and its weights.
     verification: results of the checks against the original model.
     quantisation: method, bits and sizes of the blocks of integer weights, as the conversion states them;
@@ -108,6 +110,7 @@ class Variant:
     files: Mapping[str, FileRecord]
     verification: Mapping[str, Any]
     quantisation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    portable: str | None = None
 
     @property
     def size(self) -> int:
@@ -121,14 +124,17 @@ class Variant:
         files = _records(_get(data, "files", dict, where), f"{where}.files")
         if not graph.endswith(".onnx"):
             raise _expected(f"{where}.graph of a name that ends in .onnx", repr(graph))
-        if graph not in files:
-            raise _expected(f"{graph!r} among {where}.files", sorted(files))
+        portable = _get(data, "portable", str, where) if "portable" in data else None
+        for path in (graph, portable):
+            if path is not None and path not in files:
+                raise _expected(f"{path!r} among {where}.files", sorted(files))
         verification, quantisation = (data.get(part, {}) for part in ("verification", "quantisation"))
         return cls(
             graph,
             files,
             verification if isinstance(verification, dict) else {},
             quantisation if isinstance(quantisation, dict) else {},
+            portable,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -137,6 +143,7 @@ class Variant:
             "files": {name: record.to_json() for name, record in self.files.items()},
             "verification": dict(self.verification),
             **({"quantisation": dict(self.quantisation)} if self.quantisation else {}),
+            **({"portable": self.portable} if self.portable else {}),
         }
 
 

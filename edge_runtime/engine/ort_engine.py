@@ -60,18 +60,16 @@ class OrtEngine(Engine):
         context: int,
         threads: int | None = None,
         options: ort.SessionOptions | None = None,
-        fp32_activations: bool = False,
     ) -> None:
         """Loads a graph of the given shape.
 
         options: by default `session_options` for `threads`.
-        fp32_activations: see the module of that name.
         """
         super().__init__(context=context, vocab=shape.vocab_size)
         if options is None:
             options = session_options(performance_cores() if threads is None else threads)
         whole = 4 * shape.num_attention_heads * MAX_CHUNK * context <= MAX_SCORES_BYTES
-        self._graph = BoundGraph(graph, options, fp32_activations=fp32_activations, whole_attention=whole)
+        self._graph = BoundGraph(graph, options, whole_attention=whole)
         self._cache = KeyValueCache(self._graph, shape, context)
         self._check_names(graph)
         self._mask: NDArray[np.int64] = np.ones((1, 0), np.int64)
@@ -85,14 +83,14 @@ class OrtEngine(Engine):
         context: int | None = None,
         threads: int | None = None,
         cache: PrepackCache | None = None,
-        fp32_activations: bool = False,
+        portable: bool = False,
     ) -> OrtEngine:
-        """The engine of a bundle's chosen variant. Raises ContextError or EngineError.
+        """The engine of a bundle's chosen variant. Raises ContextError, EngineError or BundleFileError.
 
         context: most tokens of the cache; None for the bundle's context.
         threads: None for one per fast core.
         cache:   keeps prepacked weights of the bundle, which must be verified; None for none.
-        fp32_activations: see the module of that name; not together with a cache.
+        portable: its graph whose logits agree across processors, for which there is no cache.
         """
         make = partial(cls, shape=bundle.manifest.model)
         size = checked_context(bundle, context)
@@ -104,13 +102,15 @@ class OrtEngine(Engine):
             logits = [engine.append(ids, range(len(ids))).copy() for ids in (range(PROBED - 1), [0])]
             return np.concatenate(logits)
 
+        if portable:
+            return make(bundle.portable_path, context=size, threads=threads)
         if cache and (cache.usable() or (not cache.unfit() and cache.build(session_options(threads), probe))):
             options = without_optimization(session_options(threads))
             try:
                 return make(cache.graph, context=size, options=options)
             except EngineError as error:
                 logging.getLogger(__name__).warning("prepacked weights are not used: %s", error)
-        return make(bundle.graph_path, context=size, threads=threads, fp32_activations=fp32_activations)
+        return make(bundle.graph_path, context=size, threads=threads)
 
     @property
     def capacity(self) -> int:

@@ -16,11 +16,9 @@ from typing import Any, Self
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from edge_runtime.engine.fp32_activations import with_fp32_activations
 from edge_runtime.errors import EngineError
 
 _CPU = ("cpu", 0)
-_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 _PARALLEL_PREPARATION = "session.prepack.enable_parallel"
 _WHOLE_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 _environment = Lock()
@@ -55,26 +53,18 @@ class BoundGraph:
         graph: Path,
         options: ort.SessionOptions,
         *,
-        fp32_activations: bool = False,
         whole_attention: bool = False,
     ) -> None:
         """Loads a graph, whose weights stay in their file and are mapped.
 
-        fp32_activations: see the module of that name.
-        whole_attention:  compute all attention scores of a pass at once, instead of block by block.
+        whole_attention: compute all attention scores of a pass at once, instead of block by block.
 
         Raises EngineError where it does not load.
         """
         options.add_session_config_entry(_PARALLEL_PREPARATION, "1")
         try:
-            model: str | bytes = str(graph)
-            if fp32_activations:
-                model = with_fp32_activations(graph.read_bytes())
-                options.add_session_config_entry(_WEIGHTS_FOLDER, str(graph.parent))
             with _attention(whole_attention):
-                self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except EngineError:
-            raise
+                self._session = ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's exceptions have no base of their own
             raise EngineError(f"{graph}: expected a graph ONNX Runtime can load, found: {error}") from error
         self._binding = self._session.io_binding()

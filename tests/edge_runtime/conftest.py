@@ -49,6 +49,11 @@ def make_bundle() -> Callable[..., Path]:
                     f"{name}/model.onnx",
                     {f"{name}/{file.name}": file_record(file) for file in sorted((folder / name).iterdir())},
                     {},
+                    portable=next(
+                        f"{name}/{file}"
+                        for file in ("portable.onnx", "model.onnx")
+                        if (folder / name / file).is_file()
+                    ),
                 )
                 for name in variants
             },
@@ -96,6 +101,7 @@ def tiny_bundle(
         return Path(made)
     pytest.importorskip("onnx")
     from convert.graph.decoder import write_graph
+    from convert.graph.portable import write_portable_graph
     from convert.graph.weights import Blockwise, Floating
     from convert.source.checkpoint import Checkpoint
 
@@ -104,4 +110,5 @@ def tiny_bundle(
     for name, weights in (("fp32", Floating()), ("int8", Blockwise(8)), ("int4", Blockwise(4))):
         (folder / name).mkdir(parents=True)
         write_graph(checkpoint, folder / name / "model.onnx", weights, "fused", 512)
+        write_portable_graph(folder / name / "model.onnx")
     return make_bundle(folder, ["fp32", "int8", "int4"])

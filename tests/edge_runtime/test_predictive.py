@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,12 +14,12 @@ import numpy as np
 import pytest
 
 from edge_runtime import fill as fill_module
-from edge_runtime.bundle.bundle import read_manifest
+from edge_runtime.bundle.bundle import Bundle, read_manifest
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.decode.endings import Stop
 from edge_runtime.decode.forced import FillOptions, fill, log_prob
-from edge_runtime.engine.fp32_activations import with_fp32_activations
-from edge_runtime.errors import BundleContractError, ContextError, EngineError, UsageError
+from edge_runtime.engine.ort_engine import OrtEngine
+from edge_runtime.errors import BundleContractError, BundleFileError, ContextError, UsageError
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.predictor import EnginePredictor, read_logits
 from edge_runtime.runtime import EdgeRuntime
@@ -200,15 +201,33 @@ def test_a_payload_finds_its_bundle_and_variant(
     assert "variant" in capsys.readouterr().err
 
 
-def test_a_graph_of_another_form_is_refused() -> None:
-    name = b"\x0a\x0eaccuracy_level\x18"
-    assert (
-        with_fp32_activations(b"a" + name + b"\x04b" + name + b"\x00")
-        == b"a" + name + b"\x01b" + name + b"\x01"
-    )
-    assert with_fp32_activations(b"no such attribute") == b"no such attribute"
-    with pytest.raises(EngineError):
-        with_fp32_activations(b"accuracy_level is something else here")
+@pytest.mark.parametrize("variant", ["fp32", "int8", "int4"])
+def test_the_portable_graph_is_the_variants_weights_in_float32(tiny_bundle: Path, variant: str) -> None:
+    bundle = Bundle.open(tiny_bundle, variant)
+    ids = list(range(9, 49))
+    engines = [OrtEngine.open(bundle, threads=1, portable=exact) for exact in (True, False)]
+    together, own = (engine.append(ids, range(len(ids))).copy() for engine in engines)
+    exact = engines[0]
+    exact.rewind(0)
+    apart = np.concatenate([exact.append([token], [0]).copy() for token in ids])
+    np.testing.assert_allclose(together, apart, atol=1e-4)
+    assert np.abs(together - own).max() < 0.6
+    assert exact.append([1, 2], []).shape == (0, exact.vocab)
+
+
+def test_a_quantised_variant_without_a_portable_graph_is_told(tiny_bundle: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "older"
+    shutil.copytree(tiny_bundle, folder)
+    manifest = json.loads((folder / "bundle.json").read_bytes())
+    for variant in manifest["variants"].values():
+        del variant["portable"]
+    (folder / "bundle.json").write_text(json.dumps(manifest))
+    older = EdgeRuntime.open(folder, "int8", threads=1, prepack=False)
+    with pytest.raises(BundleFileError, match="convert the model again"):
+        payload(older, some_anchors(older))
+    anchors = some_anchors(older)
+    data = encode(anchors, Shared(older.bundle.contract))
+    assert len(list(older.fill(older.read(data, PROMPT)))) == 24
 
 
 def test_with_a_grammar_a_predictive_payload_is_read_first(edge: EdgeRuntime) -> None:

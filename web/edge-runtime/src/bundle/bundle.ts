@@ -6,15 +6,21 @@ import { Tokenizer } from "../text/tokenizer.js";
 import type { BundleFiles, OnProgress } from "./files.js";
 import { type FileRecord, Manifest, TEMPLATE, TOKENIZER } from "./manifest.js";
 
+/** An ONNX file; its path where the files have one. */
+export interface Graph {
+  readonly data: Bytes;
+  readonly path: string | null;
+}
+
 /** The files of one variant. */
 export interface LoadedBundle {
   readonly manifest: Manifest;
   readonly variant: string;
   readonly tokenizer: Tokenizer;
   readonly template: ChatTemplate;
-  /** The ONNX file; its path where the files have one. */
-  readonly graph: Bytes;
-  readonly graphPath: string | null;
+  /** The ONNX file, and the one whose logits agree across processors; null in a bundle of an earlier version. */
+  readonly graph: Graph;
+  readonly portable: Graph | null;
   /** Files that the graph refers to, by their path from the graph's folder. */
   readonly weights: readonly { readonly path: string; readonly data: Bytes }[];
 }
@@ -30,7 +36,8 @@ export async function loadBundle(
   const variant = manifest.variant(name);
   const folder = variant.graph.slice(0, variant.graph.lastIndexOf("/") + 1);
   // Other graphs of the variant are for other engines.
-  const needed = [...variant.files].filter(([path]) => path === variant.graph || !path.endsWith(".onnx"));
+  const graphs = [variant.graph, ...(variant.portable === null ? [] : [variant.portable])];
+  const needed = [...variant.files].filter(([path]) => graphs.includes(path) || !path.endsWith(".onnx"));
   const records = new Map<string, FileRecord>(needed);
   for (const path of [TOKENIZER, TEMPLATE]) {
     const record = manifest.files.get(path);
@@ -46,16 +53,17 @@ export async function loadBundle(
   }
   const bytes = (path: string) => data.get(path) ?? new Uint8Array(0);
   const weights = needed
-    .filter(([path]) => path !== variant.graph && path.startsWith(folder))
+    .filter(([path]) => !graphs.includes(path) && path.startsWith(folder))
     .map(([path]) => ({ path: path.slice(folder.length), data: bytes(path) }));
-  checkWeights(variant.graph, bytes(variant.graph), new Set(weights.map(({ path }) => path)));
+  for (const path of graphs) checkWeights(path, bytes(path), new Set(weights.map((file) => file.path)));
+  const graph = (path: string) => ({ data: bytes(path), path: files.path?.(path) ?? null });
   return {
     manifest,
     variant: name,
     tokenizer: await Tokenizer.open(parseJson(TOKENIZER, bytes(TOKENIZER))),
     template: new ChatTemplate(parseJson(TEMPLATE, bytes(TEMPLATE))),
-    graph: bytes(variant.graph),
-    graphPath: files.path?.(variant.graph) ?? null,
+    graph: graph(variant.graph),
+    portable: variant.portable === null ? null : graph(variant.portable),
     weights,
   };
 }

@@ -28,9 +28,13 @@ export interface ModelShape {
   readonly vocabSize: number;
 }
 
-/** A variant of the model: its ONNX file, relative to the bundle, and the records of graph and weights. */
+/**
+ * A variant of the model: its ONNX file, relative to the bundle, and the records of graphs and weights. The portable graph
+ * is the one whose logits agree across processors; a bundle of an earlier version has none.
+ */
 export interface Variant {
   readonly graph: string;
+  readonly portable: string | null;
   readonly files: ReadonlyMap<string, FileRecord>;
 }
 
@@ -177,8 +181,11 @@ function readContract(section: Section): Contract {
 function readVariant(section: Section, name: string): Variant {
   const graph = section.text("graph");
   const files = readRecords(section.section("files"));
-  if (!files.has(graph)) fail(`${graph} among variants.${name}.files`, [...files.keys()].join(", "));
-  return { graph, files };
+  const portable = section.any("portable") === undefined ? null : section.text("portable");
+  for (const path of [graph, portable ?? graph]) {
+    if (!files.has(path)) fail(`${path} among variants.${name}.files`, [...files.keys()].join(", "));
+  }
+  return { graph, portable, files };
 }
 
 function readRecords(section: Section): Map<string, FileRecord> {

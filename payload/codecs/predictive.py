@@ -14,7 +14,7 @@ into the payload's check, detects what differs all the same.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -105,8 +105,8 @@ def encode(
     """A body, and the digest of its text. `base` must be a subset of `anchors` (see `wire`).
 
     tolerance: by how much differences of log-probabilities may be off on the device, in nats.
-    draft:     the text that the device is expected to write: as far as it is right, its positions are read in
-               one pass of the model. It does not change the bytes.
+    draft:     the text that the device is expected to write, beside the anchors: as far as it is right, many
+               positions are read in one pass of the model. It does not change the bytes.
     counts, bound: the counts that the body begins with, and of its positions: the reader's must be the same.
 
     Raises PayloadError for a tolerance out of range or a predictor of another vocabulary.
@@ -257,8 +257,8 @@ def plan(
 ) -> list[PlannedToken]:
     """The tokens to code: one per position that no base gives, the end included. Arguments as of `encode`."""
     end_id = anchors.contract.vocab_size
-    rows = _Rows(predictor, end_id, draft)
     forced = anchors.by_position
+    rows = _Rows(predictor, end_id, _expected(forced, draft))
     given = base.by_position if base is not None else {}
     last_given = max(given, default=-1)
     open_end = anchors.length is None
@@ -284,6 +284,16 @@ def plan(
         text.append(token)
         seen.add(token)
     return planned
+
+
+def _expected(forced: Mapping[int, int], draft: Sequence[int]) -> list[int]:
+    """The draft with the anchors in it, and behind it those that follow without a gap: all that is known."""
+    text = list(draft)
+    for position, token in sorted(forced.items()):
+        if position > len(text):
+            break
+        text[position : position + 1] = [token]
+    return text
 
 
 def _ordinary(ids: Sequence[int], vocab_size: int) -> set[int]:

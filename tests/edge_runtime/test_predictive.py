@@ -24,7 +24,7 @@ from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.predictor import EnginePredictor, read_logits
 from edge_runtime.runtime import EdgeRuntime
 from links.frames import Question, decode_question, encode_question
-from payload import AnchorSet, Shared, encode, peek
+from payload import AnchorSet, Codec, Shared, encode, peek
 from payload.errors import FingerprintError
 from tests.edge_runtime.hash_engine import CONTRACT, HashEngine, hash_logits
 
@@ -171,6 +171,15 @@ def test_rows_are_the_engines() -> None:
     assert (predictor.stats.passes, predictor.stats.computed) == (1, 5)
     list(read_logits(engine, [1, 2, 3], [4, 6], 2, predictor.stats))
     assert (predictor.stats.passes, predictor.stats.computed) == (2, 6)
+
+
+def test_a_whole_text_is_encoded_in_passes_of_64_rows(edge: EdgeRuntime) -> None:
+    text = tuple(range(20, 180))
+    anchors = AnchorSet(tuple(range(160)), text, 192, edge.bundle.contract, 160)
+    predictor = edge.predictor(edge.prompt_ids(PROMPT))
+    data = encode(anchors, Shared(edge.bundle.contract, predictor=predictor), Codec.PREDICTIVE)
+    assert predictor.stats.passes <= 3
+    assert edge.read(data, PROMPT).anchors.ids == text
 
 
 def test_a_payload_finds_its_bundle_and_variant(

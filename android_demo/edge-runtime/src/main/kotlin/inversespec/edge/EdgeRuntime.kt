@@ -308,8 +308,8 @@ class EdgeRuntime internal constructor(
             val cores = options.threads ?: SystemInfo.performanceCores()
             if (cores < 1) throw UsageException("threads: expected 1 or more, found $cores")
             val threads = maxOf(1, cores / options.engines)
-            fun load(fp32Activations: Boolean): SharedModel {
-                val graph = OrtGraph(bundle.graph(variant), bundle.manifest.model, threads, fp32Activations)
+            fun load(portable: Boolean): SharedModel {
+                val graph = OrtGraph(bundle.graph(variant, portable), bundle.manifest.model, threads)
                 return SharedModel(graph, OrtEngine(graph, info.context, Turns(options.engines)))
             }
             val fingerprint = bundle.manifest.fingerprint(variant)

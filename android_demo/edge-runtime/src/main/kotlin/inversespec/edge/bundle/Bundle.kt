@@ -26,25 +26,30 @@ internal class Bundle private constructor(val dir: File, val manifest: Manifest)
     )
 
     /**
-     * The ONNX file of a variant. Throws BundleFileException where its weights lie in files that the manifest does not
+     * The ONNX file of a variant, or the one whose logits agree across processors. Throws BundleFileException where a
+     * bundle of an earlier version has no such one, or where its weights lie in files that the manifest does not
      * list. Their key stands in the graph's bytes, however they are encoded: one that is not followed by a name in the
      * form that converters write is refused too.
      */
-    fun graph(variant: String): File {
+    fun graph(variant: String, portable: Boolean = false): File {
         val found = manifest.variants.getValue(checked(variant))
-        val folder = found.graph.substring(0, found.graph.lastIndexOf('/') + 1)
-        val data = String(read(found.graph), Charsets.ISO_8859_1) // a character for each byte
+        val graph = (if (portable) found.portable else found.graph) ?: throw BundleFileException(
+            "$dir: expected a portable graph of variant $variant, found a bundle of an earlier version. " +
+                "Convert the model again, or ask for codec compact.",
+        )
+        val folder = graph.substring(0, graph.lastIndexOf('/') + 1)
+        val data = String(read(graph), Charsets.ISO_8859_1) // a character for each byte
         val keys = WEIGHTS.findAll(data).toList()
         val odd = keys.map { data.substring(it.range.last + 1, minOf(it.range.last + 1 + it.groupValues[1][0].code, data.length)) }
             .firstOrNull { folder + it !in found.files }
             ?: "a name that cannot be read".takeIf { Regex("location").findAll(data).count() != keys.size }
         if (odd != null) {
             throw BundleFileException(
-                "${File(dir, found.graph)}: expected weights in files that $MANIFEST lists, found ${odd.take(80)}. " +
+                "${File(dir, graph)}: expected weights in files that $MANIFEST lists, found ${odd.take(80)}. " +
                     "Convert the model again, or fetch the bundle from whom you trust.",
             )
         }
-        return File(dir, found.graph)
+        return File(dir, graph)
     }
 
     fun tokenizer(): Tokenizer = Tokenizer.fromJson(read(TOKENIZER))
@@ -70,7 +75,10 @@ internal class Bundle private constructor(val dir: File, val manifest: Manifest)
             Manifest.check("$file", expected, found)
             before += found.size
         }
-        (variant?.let(::listOf) ?: manifest.variants.keys).forEach(::graph)
+        for (name in variant?.let(::listOf) ?: manifest.variants.keys) {
+            graph(name)
+            if (manifest.variants.getValue(name).portable != null) graph(name, portable = true)
+        }
     }
 
     private fun checked(variant: String): String {

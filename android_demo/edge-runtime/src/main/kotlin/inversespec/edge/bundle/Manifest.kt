@@ -14,8 +14,12 @@ internal class FileRecord(val size: Long, val sha256: String)
 /** Dimensions of a model, as far as the engine needs them. */
 internal class ModelShape(val id: String, val layers: Int, val kvHeads: Int, val headDim: Int, val vocabSize: Int)
 
-/** A variant of the model: its ONNX file, relative to the bundle, and the records of graph and weights. */
-internal class Variant(val graph: String, val files: Map<String, FileRecord>)
+/**
+ * A variant of the model: its ONNX file, relative to the bundle, and the records of graphs and weights.
+ *
+ * @param portable the ONNX file whose logits agree across processors; null in a bundle of an earlier version.
+ */
+internal class Variant(val graph: String, val portable: String?, val files: Map<String, FileRecord>)
 
 /** The parsed and validated content of `bundle.json`. Not responsible for the files that it lists. */
 internal class Manifest private constructor(
@@ -121,8 +125,11 @@ internal class Manifest private constructor(
         private fun variant(section: Section): Variant {
             val graph = section.text("graph")
             val files = records(section.section("files"))
-            if (graph !in files) fail("$graph among ${section.name}.files", files.keys.sorted())
-            return Variant(graph, files)
+            val portable = if (section.any("portable") == null) null else section.text("portable")
+            for (path in listOfNotNull(graph, portable)) {
+                if (path !in files) fail("$path among ${section.name}.files", files.keys.sorted())
+            }
+            return Variant(graph, portable, files)
         }
 
         private fun records(section: Section): Map<String, FileRecord> = section.names().associateWith { path ->

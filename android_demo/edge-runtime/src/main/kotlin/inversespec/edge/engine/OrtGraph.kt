@@ -7,18 +7,14 @@ import ai.onnxruntime.OrtSession
 import inversespec.edge.EngineException
 import inversespec.edge.bundle.ModelShape
 import java.io.File
-import java.io.IOException
 
 /**
  * A bundle's graph and weights, loaded by ONNX Runtime; any number of [OrtEngine] run on it.
- *
- * @param fp32Activations see [Fp32Activations].
  */
 internal class OrtGraph(
     graph: File,
     val shape: ModelShape,
     threads: Int,
-    fp32Activations: Boolean = false,
 ) : AutoCloseable {
     val env: OrtEnvironment
     val session: OrtSession
@@ -32,16 +28,9 @@ internal class OrtGraph(
             env = OrtEnvironment.getEnvironment()
             options = options(threads)
             // From their path the weights are memory-mapped.
-            session = if (fp32Activations) {
-                options.addConfigEntry(WEIGHTS_FOLDER, "${graph.parentFile}")
-                env.createSession(Fp32Activations.apply(graph.readBytes()), options)
-            } else {
-                env.createSession(graph.path, options)
-            }
+            session = env.createSession(graph.path, options)
         } catch (error: OrtException) {
             throw EngineException("$graph: expected a graph ONNX Runtime can load, found: ${error.message}", error)
-        } catch (error: IOException) {
-            throw EngineException("$graph: expected a readable graph, found: ${error.message}", error)
         } catch (error: LinkageError) {
             throw EngineException(
                 "expected ONNX Runtime's native library for this device, found: ${error.message}",
@@ -65,8 +54,6 @@ internal class OrtGraph(
     }
 
     private companion object {
-        const val WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
-
         /**
          * Session options for one request at a time: threads spin within a pass, where waits take microseconds,
          * and sleep between passes, to save the battery.

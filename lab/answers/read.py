@@ -19,6 +19,10 @@ class Text:
     prompt: str
     text: str
 
+    @property
+    def source(self) -> str:
+        return self.id.partition(":")[0]
+
 
 def sources() -> list[str]:
     """Names of files without their ending."""

@@ -112,7 +112,8 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
         case = Case(item, prompts[at], pipeline.form, edge, CANVAS, setup.options.seed)
         whole = runs[at][max(runs[at])]
         for mark, run in runs[at].items():
-            name = "written, finished" if run is whole else f"written, {mark} of {plan.total_steps} steps"
+            finished = mark == max(runs[at])
+            name = "written, finished" if finished else f"written, {mark} of {plan.total_steps} steps"
             graded = case.judged(run.predicted_answer, whole.answer)["graded"]
             answers.append({"way": name, "right": graded == 1, "passes": run.steps})
         answered[item.id]["answers"] = [{"kind": item.benchmark, **each} for each in answers]

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.options import PipelineOptions
+from cloud_anchor.shipped import PAIRS
 from common.cli import option, run_options
 from common.files import write_whole
 from common.progress import Bars
 from edge_runtime.commands import read_messages
+from edge_runtime.send import SendArguments, send
 from edge_runtime.text.chat import Prompt, as_messages
 from payload import AUTO, AnchorSet, Codec
 
@@ -29,6 +31,9 @@ EPILOG = """examples:
   # Dream-7B for a device with this bundle
   python -m cloud_anchor.anchor --model Dream-org/Dream-v0-Instruct-7B \\
       --edge bundles/qwen2.5-0.5b --prompt "Why is the sky blue?" -o payload.bin
+
+  # any model's finished answer, whole
+  python -m cloud_anchor.anchor --answer answer.txt --prompt "What is tin?" -o payload.bin
 
 exit codes: 0 ok, 2 usage, 3 nothing to send, 4 bad or missing model, 6 too
 little memory, 130 interrupted
@@ -47,10 +52,13 @@ class AnchorOptions(PipelineOptions):
         None, "a conversation: JSON list of role and content; - for stdin", Path, metavar="FILE", **_SOURCE
     )
     system: str | None = option(None, "system message before the question", metavar="TEXT")
+    answer: Path | None = option(
+        None, "a finished text; - for stdin; codec auto, no model", Path, metavar="FILE"
+    )
     output: str | None = option(None, "payload to write; - for stdout", flags=_OUTPUT, metavar="FILE")
     json: bool = option(False, "print everything, with each step, as JSON")
-    codec: str = option(
-        Codec.COMPACT.label,
+    codec: str | None = option(
+        None,
         "compact: few passes (default); predictive: few bytes; or auto, template-gzip",
         metavar="NAME",
         choices=[AUTO, *(codec.label for codec in Codec)],
@@ -62,7 +70,7 @@ class AnchorOptions(PipelineOptions):
     )
     confidence: bool = option(
         True,
-        "carry how sure each anchor is: the device's doubt (default)",
+        "carry how sure each anchor is (default)",
         action=argparse.BooleanOptionalAction,
     )
 
@@ -80,7 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: AnchorOptions) -> int:
-    prompt, codec = _prompt(options), options.codec
+    if options.answer is not None:
+        return _send(options, options.answer)
+    prompt, codec = _prompt(options), options.codec or Codec.COMPACT.label
     options.check()
     bars = Bars("anchor", passing=True)
     pipeline = options.open_pipeline(progress=bars)
@@ -107,6 +117,26 @@ def _run(options: AnchorOptions) -> int:
     else:
         print(_text(result, sizes, decode, options.output), file=sys.stderr)
     return 0
+
+
+def _send(options: AnchorOptions, answer: Path) -> int:
+    """What `edge_runtime.send` does, for the bundle that this command's payloads are for."""
+    pair = PAIRS.get(options.model)
+    edge = options.edge or (pair and pair.bundle)
+    if edge is None:
+        raise RequestError("--answer: expected the bundle that the devices have (--edge), found none")
+    return send(
+        SendArguments(
+            answer=answer,
+            output=None if options.output is None else Path(options.output),
+            codec=options.codec or AUTO,
+            json=options.json,
+            edge=str(edge),
+            prompt=options.prompt,
+            messages=options.messages,
+            system=options.system,
+        )
+    )
 
 
 def _prompt(options: AnchorOptions) -> Prompt:

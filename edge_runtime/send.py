@@ -29,11 +29,11 @@ exit codes: 0 done, 2 wrong usage, 3 the text cannot be written, 4 bad or missin
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SendArguments(ModelOptions, PromptOptions):
+class SendArguments(ModelOptions, PromptOptions):
     """Write a finished text as a payload, which a device with the same bundle gets back byte for byte."""
 
     answer: Path = option(None, "the text; - for standard input", Path, metavar="FILE", required=True)
-    output: Path = option(
+    output: Path | None = option(
         None, "payload to write; - for stdout", Path, flags=("-o", "--output"), required=True
     )
     codec: str = option(
@@ -46,11 +46,12 @@ class _SendArguments(ModelOptions, PromptOptions):
 
 def main(argv: Sequence[str] | None = None) -> int:
     return run_options(
-        "edge_runtime.send", _run, _SendArguments, argv, _EPILOG, usage="--answer FILE --prompt TEXT -o FILE"
+        "edge_runtime.send", send, SendArguments, argv, _EPILOG, usage="--answer FILE --prompt TEXT -o FILE"
     )
 
 
-def _run(args: _SendArguments) -> int:
+def send(args: SendArguments) -> int:
+    """Writes the payload and prints its figures; without `output` only these. Raises as `payload_of`."""
     from edge_runtime.finished import payload_of, text_ids
 
     prompt = read_asked(args)
@@ -61,7 +62,7 @@ def _run(args: _SendArguments) -> int:
     data = payload_of(edge, text, prompt, args.codec)
     if args.output == STDIN:
         sys.stdout.buffer.write(data)
-    else:
+    elif args.output is not None:
         write_whole(args.output, data)
     figures = {
         "characters": len(text),

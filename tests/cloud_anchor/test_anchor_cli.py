@@ -10,7 +10,9 @@ import pytest
 
 from cloud_anchor.anchor import main
 from cloud_anchor.model.prompt_form import checkpoint_form
+from edge_runtime import send
 from payload import Extras, Shared, decode, peek
+from tests.shipped import TINY_BUNDLE
 
 PROMPT = "Where does the river end?"
 
@@ -87,3 +89,22 @@ def test_a_question_of_spaces_is_refused(dream_folder: Path) -> None:
     base = command(dream_folder, "--json", "--fraction", "0.5")
     at = base.index("--prompt")
     assert main([*base[:at], "--prompt", "  ", *base[at + 2 :]]) == 2
+
+
+def test_a_finished_text_is_sent_whole_without_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cloud_anchor.pipeline.Pipeline.open", lambda *_, **__: pytest.fail("opened"))
+    answer, ours, theirs = (tmp_path / name for name in ("answer.txt", "ours.bin", "theirs.bin"))
+    answer.write_text("It ends in the sea.", encoding="utf-8")
+    for prompt in (PROMPT, ""):
+        line = ["--answer", str(answer), "--prompt", prompt, "--edge", str(TINY_BUNDLE)]
+        assert main([*line, "-o", str(ours)]) == 0
+        assert send.main([*line, "-o", str(theirs)]) == 0
+        assert ours.read_bytes() == theirs.read_bytes()
+    capsys.readouterr()
+    assert main([*line, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bytes"] == ours.stat().st_size
+    for wrong in (["--codec", "template-gzip"], ["--model", "no-pair", "--edge", str(tmp_path / "none")]):
+        assert main([*line, *wrong]) != 0
+    assert main(["--model", "no-pair", "--answer", str(answer), "--prompt", ""]) == 2

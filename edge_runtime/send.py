@@ -18,6 +18,9 @@ from edge_runtime.commands import STDIN, ModelOptions, PromptOptions, choose_bun
 from edge_runtime.errors import UsageError
 from payload import AUTO, Codec
 
+_MOST = 1 << 20
+"""Bytes read from standard input."""
+
 _EPILOG = """\
 examples:
   python -m edge_runtime.send --answer answer.txt --prompt "How do I purify water?" -o payload.bin
@@ -57,7 +60,7 @@ def send(args: SendArguments) -> int:
     prompt = read_asked(args)
     if prompt is None:
         raise UsageError('--prompt: expected what the text answers (or --prompt ""), found none')
-    text = sys.stdin.read() if args.answer == STDIN else read_text(args.answer, UsageError)
+    text = _standard_input() if args.answer == STDIN else read_text(args.answer, UsageError)
     edge = open_runtime(args, choose_bundle(None, args.edge))
     data = payload_of(edge, text, prompt, args.codec)
     if args.output == STDIN:
@@ -74,6 +77,17 @@ def send(args: SendArguments) -> int:
     said = "{characters} characters, {tokens} tokens: {bytes} bytes; gzip -9: {gzip}".format(**figures)
     print(json.dumps(figures) if args.json else said, file=report)
     return 0
+
+
+def _standard_input() -> str:
+    """All of it, with its line ends as they are. Raises UsageError."""
+    data = sys.stdin.buffer.read(_MOST + 1)
+    if len(data) > _MOST:
+        raise UsageError(f"standard input: expected at most {_MOST} bytes, found more")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as fault:
+        raise UsageError(f"standard input: expected UTF-8, found {fault}") from None
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,14 @@ def test_the_commands_send_and_write_a_message(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().out == "Back at noon.\n"
     assert send.main(["--answer", str(tmp_path / "none"), "-o", str(payload), *common]) == 2
     assert send.main(["--answer", str(answer), "-o", str(payload), *common[:4]]) == 2
+
+
+def test_standard_input_keeps_its_line_ends_and_is_refused_where_it_is_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: EdgeRuntime
+) -> None:
+    payload = tmp_path / "payload.bin"
+    command = ["--answer", "-", "-o", str(payload), "--edge", str(TINY_BUNDLE), "--variant", "fp32"]
+    for data, status in ((b"One.\r\nTwo.\r\n", 0), (b"\xff\xfe", 2), (b"a" * (1 << 20) + b"b", 2)):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data), "utf-8"))
+        assert send.main([*command, "--prompt", ""]) == status
+    assert payload.read_bytes() == payload_of(edge, "One.\r\nTwo.\r\n", "")

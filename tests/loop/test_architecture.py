@@ -39,6 +39,7 @@ LEVELS: dict[str, str] = {
         codecs
         extras shared
         header
+        decisions
         files wire
         __init__
         __main__""",
@@ -51,13 +52,14 @@ LEVELS: dict[str, str] = {
         engine
         decode
         predictor
+        decisions
         runtime
-        cloud
+        cloud finished
         session
         __init__
         console
         commands
-        bench doctor fill
+        bench decide doctor fill send
         chat endpoint""",
     "links": """
         airtime duty frames
@@ -85,7 +87,7 @@ LEVELS: dict[str, str] = {
         model
         selection
         pipeline
-        options
+        decide options
         __init__
         anchor demo_view serve
         demo""",

@@ -31,7 +31,7 @@ EPILOG = """examples:
   python -m links.gateway --link udp-listen:7777 --service http://localhost:8080 --edge testbed-qwen
   python -m links.ask --link udp:localhost:7777 "What is the capital of Japan?"
   # any model of Ollama, llama.cpp or vLLM in the service's place
-  python -m links.gateway --link meshtastic:/dev/ttyUSB0 --edge bundles/smollm2 \\
+  python -m links.gateway --link meshtastic-listen:/dev/ttyUSB0 --edge bundles/smollm2 \\
       --backend openai:http://localhost:11434/v1 --model qwen2.5:7b
 
 exit codes: 0 ended by SIGTERM, 2 usage, 4 bad or missing model, 5 the service or the link has failed,
@@ -57,7 +57,7 @@ class _GatewayArguments:
         either="source",
         required=True,
     )
-    model: str | None = option(None, "that server's name of the model", metavar="NAME")
+    model: str | None = option(None, "that server's name of the model, such as qwen2.5:7b", metavar="NAME")
     key_file: Path | None = option(
         None, f"file with the key of either; default: ${KEY_VARIABLE}, else none", Path, metavar="FILE"
     )

@@ -105,7 +105,8 @@ def _same_vocabulary(folder: Path, contract: Contract) -> None:
 def fingerprint(lab: Lab, options: Options) -> dict[str, str]:
     """What tells the weights of each model apart, so that a run does not go on with others."""
     digest = hashlib.sha256(lab.thinker.name.encode() if lab.thinker else b"")
-    for file in sorted(find_checkpoint(options.model).glob("*.safetensors")):
+    place = find_checkpoint(options.model)
+    for file in [place] if place.is_file() else sorted(place.glob("*.safetensors")):
         with file.open("rb") as stream:
             digest.update(f"{file.name} {file.stat().st_size}".encode() + stream.read(1 << 20))
     bundles = {edge.name: edge.runtime.bundle for edge in lab.edges}

@@ -9,7 +9,6 @@ turn. The files stay in the results folder. Not responsible for formats (see `co
 
 from __future__ import annotations
 
-import ctypes
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,12 +34,12 @@ from convert.graph.weights import Blockwise, Floating, WeightFormat
 from convert.source.checkpoint import Checkpoint, FloatArray
 from convert.source.gguf import GgufFile, unpack_gguf
 from convert.source.tokenizer import Identity, read_identity
-from edge_runtime.bench.llama_cpp import LlamaEngine, library
+from edge_runtime.bench.llama_cpp import LlamaEngine
 from edge_runtime.bench.measure import DECODED, Bench, Trial, repetitions
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.text.gguf import SUFFIX
-from lab.benches.write_gguf import write_gguf
+from lab.benches.write_gguf import quantise_file, write_gguf
 from lab.experiment import About, Experiment, Records, Setup
 from lab.store import Record
 from lab.tables import Row, Table
@@ -153,16 +152,11 @@ class Formats:
     def _gguf(self, name: str, path: Path) -> Path:
         if path.is_file():
             return path
-        llama_cpp, plain = library(), self.folder / f"f32{SUFFIX}"
+        plain = self.folder / f"f32{SUFFIX}"
         if not plain.is_file():
             write_gguf(self.checkpoint.folder, plain, "f32", "f32")
-        options = llama_cpp.llama_model_quantize_default_params()
-        kind = "Q4_K_M" if "Q4_K_M" in name else "Q4_0"
-        options.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}")
-        options.nthread = self.threads
-        options.pure = name.endswith("table Q4_0")
-        if llama_cpp.llama_model_quantize(str(plain).encode(), str(path).encode(), ctypes.byref(options)):
-            raise OptionError(f"{path}: llama.cpp cannot write it.")
+        kind, pure = "Q4_K_M" if "Q4_K_M" in name else "Q4_0", name.endswith("table Q4_0")
+        quantise_file(plain, path, kind, threads=self.threads, pure=pure)
         return path
 
     def engine(self, name: str) -> Engine:

@@ -9,6 +9,7 @@ or LLaDA becomes a file that `--model` takes.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
 import sys
@@ -36,6 +37,8 @@ from cloud_anchor.model.prompt_form import tokenizer_data
 from common.cli import CommandParser, run_command
 from convert.source.checkpoint import Checkpoint, DecoderShape, FloatArray
 from convert.source.rotary import frequencies
+from edge_runtime.bench.llama_cpp import library
+from edge_runtime.errors import EngineError
 from edge_runtime.text.gguf import WHOLE_TOKENIZER
 from edge_runtime.text.splits import SPLITS
 
@@ -88,6 +91,19 @@ def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def quantise_file(plain: Path, out: Path, kind: str, *, threads: int = 0, pure: bool = False) -> None:
+    """Write a float32 file's model at a bit width by its name in llama.cpp (`Q4_K_M`), by its own quantiser.
+
+    threads: 0 for all cores. pure: every matrix has one type. Raises EngineError.
+    """
+    llama = library()
+    options = llama.llama_model_quantize_default_params()
+    options.ftype = getattr(llama, f"LLAMA_FTYPE_MOSTLY_{kind}")
+    options.nthread, options.pure = threads, pure
+    if llama.llama_model_quantize(str(plain).encode(), str(out).encode(), ctypes.byref(options)):
+        raise EngineError(f"{out}: llama.cpp cannot write {kind} of {plain}.")
 
 
 class StoredTensor(NamedTuple):

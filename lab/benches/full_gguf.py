@@ -1,0 +1,119 @@
+"""python -m lab.benches.full_gguf FOLDER: a random GGUF file of Dream-7B's shape, in Q8_0, and its cost.
+
+Makes the file (8.1 GB), and prints what it takes to load and to run a pass with a prompt of 64 tokens, beside
+the same shape in PyTorch and bfloat16 (15 GB of memory), each in a process of its own. What a tenth of the
+steps costs on more cores is calculated from it: as many times faster as there are more cores.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cloud_anchor.model.checkpoint import build_net, load_model
+from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.model.families import DREAM_7B, FAMILIES
+from cloud_anchor.sampling.protocol import MaskedModel
+from common.cli import CommandParser, run_command
+from edge_runtime.system import peak_rss_bytes, resident_memory
+from lab.benches.random_checkpoint import write_tokenizer
+from lab.benches.write_gguf import TYPES, StoredTensor, write_tensors
+
+PROMPT, MASK, END, STEPS, CORES = 64, 303, 300, 13, (4, 8, 16)
+
+
+def write_random(folder: Path, out: Path) -> None:
+    """Write the file; folder: for its configuration and a small tokenizer."""
+    write_tokenizer(folder)
+    ids = {"mask_token_id": MASK, "eos_token_id": END, "pad_token_id": END}
+    (folder / "config.json").write_text(json.dumps({"model_type": "Dream", **ids}))
+    draw = np.random.default_rng(0)
+
+    def blocks(shape: torch.Size) -> Any:
+        stored = np.empty((shape[0], shape[1] // 32), [("scale", "<f2"), ("values", "i1", 32)])
+        stored["scale"] = 3e-4
+        stored["values"] = draw.integers(-127, 128, (*stored.shape, 32), np.int8)
+        return stored.view(np.uint8).reshape(shape[0], -1)
+
+    net = build_net(DREAM_7B, torch.device("meta"), torch.float32)
+    tensors = []
+    for name, value in net.named_parameters():
+        ones = partial(np.ones, value.shape, np.float32)
+        make = ones if value.ndim == 1 else partial(blocks, value.shape)
+        tensors.append(StoredTensor(name, value.shape, TYPES["f32" if value.ndim == 1 else "q8_0"], make))
+    write_tensors(folder, out, DREAM_7B, "q8_0", tensors)
+
+
+def in_torch() -> MaskedModel:
+    net = build_net(DREAM_7B, torch.device("cpu"), torch.bfloat16)
+    state = {name: torch.empty(v.shape, dtype=v.dtype).normal_(0, 0.02) for name, v in net.named_parameters()}
+    net.load_state_dict(state, assign=True)
+    return DreamModel(net.requires_grad_(False), FAMILIES["Dream"], MASK, frozenset({END}), "random")
+
+
+def measure(path: Path | None, canvases: Sequence[int], threads: int, repeat: int) -> dict[str, Any]:
+    """Seconds and bytes of a file, or of PyTorch, in this process."""
+    torch.set_num_threads(threads)
+    started = time.perf_counter()
+    model = load_model(str(path), canvas=max(canvases)) if path else in_torch()
+    assert isinstance(model, MaskedModel)
+    found: dict[str, Any] = {"load": time.perf_counter() - started}
+    for canvas in canvases:
+        ids = torch.full((1, canvas), model.mask_id)
+        batch, times = model.batch([[5] * PROMPT], canvas), []
+        for _ in range(repeat + 1):
+            started = time.perf_counter()
+            model.logits(batch, ids, ids == model.mask_id)
+            times.append(time.perf_counter() - started)
+        found[f"canvas {canvas}"] = statistics.median(times[1:])  # the first one reads the weights
+    return found | resident_memory() | {"peak": peak_rss_bytes()}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = CommandParser(prog="python -m lab.benches.full_gguf", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the file goes; it is kept")
+    parser.add_argument("--canvas", type=int, nargs="+", default=[64, 128, 256])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=3)
+    args = parser.parse_args(argv)
+
+    def run() -> None:
+        path = args.folder / "dream-7b-random-q8_0.gguf"
+        if not path.is_file():
+            part = path.with_suffix(".part")
+            write_random(args.folder, part)
+            part.rename(path)
+        size, heads = path.stat().st_size, [f"canvas {canvas}" for canvas in args.canvas]
+        print(f"{path}: {size / 1e9:.2f} GB\n")
+        print(
+            "| | load s | resident GB (anonymous) | peak GB | " + " | ".join(f"s, {h}" for h in heads) + " |"
+        )
+        print("|---" * (4 + len(heads)) + "|")
+        for name, file in (("llama.cpp, Q8_0", path), ("PyTorch, bfloat16", None)):
+            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+                cost = pool.submit(measure, file, args.canvas, args.threads, args.repeat).result()
+            held = (cost["anonymous"] + cost["file-backed"]) / 1e9
+            passes = " | ".join(f"{cost[head]:.2f}" for head in heads)
+            about = (
+                f"{cost['load']:.1f} | {held:.2f} ({cost['anonymous'] / 1e9:.2f}) | {cost['peak'] / 1e9:.2f}"
+            )
+            print(f"| {name} | {about} | {passes} |", flush=True)
+            scaled = [f"{STEPS * cost[heads[0]] * args.threads / cores:.0f} s on {cores}" for cores in CORES]
+            print(f"| {STEPS} passes of {heads[0]}, calculated: {', '.join(scaled)} cores |", flush=True)
+
+    return run_command("full_gguf", run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

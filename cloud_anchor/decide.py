@@ -5,7 +5,7 @@ their most common one. An option counts by the mean log-probability of its token
 surest slots before the others are read again, for questions that depend on one another.
 
 Responsible for these rows and their probabilities. Not responsible for forms (see
-`edge_runtime.decisions.form`) or for requests (see `serve.http.decision_routes`).
+`edge_runtime.form`) or for requests (see `serve.http.decision_routes`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import torch
 from cloud_anchor.errors import require
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.protocol import MaskedModel
-from edge_runtime.decisions.form import Form, Slot
 from edge_runtime.decisions.reading import Calibration, Scores
+from edge_runtime.form import Form, Slot
 
 ROWS = 64
 """Most rows of a pass."""

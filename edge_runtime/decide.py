@@ -61,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: _DecideArguments) -> int:
     from edge_runtime.client.client import open_client
     from edge_runtime.decisions import calibration as kept
-    from edge_runtime.decisions.form import Form
-    from edge_runtime.decisions.reading import Calibration, read_scores
+    from edge_runtime.decisions.reading import Calibration
+    from edge_runtime.form import Form
 
     for name in ("accuracy", "threshold"):
         value = getattr(args, name)
@@ -77,7 +77,7 @@ def _run(args: _DecideArguments) -> int:
     if args.calibrate:
         prior, read = edge.prior(form), []
         for text, right in rows:
-            read += list(zip(read_scores(edge, form, form.question(text)), prior, right, strict=True))
+            read += list(zip(edge.scores(form, form.question(text)), prior, right, strict=True))
         before, fitted = kept.loss(Calibration(), read), kept.fit(read, args.accuracy)
         path = kept.save(edge.bundle, form, fitted)
         print(

@@ -23,7 +23,6 @@ from threading import RLock
 from typing import Any
 
 from edge_runtime.bundle.bundle import Bundle
-from edge_runtime.decisions.form import Form
 from edge_runtime.decisions.reading import Calibration, Decider, Decision, Scores, decide, read_scores
 from edge_runtime.decode.answer import Answer
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill, prompt_tokens
@@ -32,6 +31,7 @@ from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.engine.prepack import PrepackCache
 from edge_runtime.engine.shared import MAX_BYTES, SharedModel
 from edge_runtime.errors import UsageError
+from edge_runtime.form import Form
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
 from edge_runtime.predictor import EnginePredictor
@@ -109,7 +109,7 @@ class EdgeRuntime:
         self._compiled = lru_cache(MOST_GRAMMARS)(
             lambda grammar: CompiledGrammar(grammar, self.grammar_vocabulary)
         )
-        self._prior = lru_cache(MOST_FORMS)(lambda form: read_scores(self, form, form.question("")))
+        self._prior = lru_cache(MOST_FORMS)(lambda form: self.scores(form, form.question("")))
         if engine is not None:
             self._model = self._share(engine)
 
@@ -194,8 +194,16 @@ class EdgeRuntime:
         calibration: Calibration | None = None,
         cloud: Decider | None = None,
     ) -> Decision:
-        """The answers to a form's questions about a text, read in place of written (see `reading.decide`)."""
-        return decide(self, text, form, calibration, cloud)
+        """The answers to a form's questions about a text, read in place of written (see `reading.decide`).
+
+        Raises ContextError where the text does not fit, EngineError, and CloudFailureError.
+        """
+        read = self.scores(form, form.question(text))
+        return decide(text, form, read, self.prior(form), calibration or Calibration(), cloud)
+
+    def scores(self, form: Form, prompt: str) -> list[Scores]:
+        """The scores of a form's options behind a prompt (see `reading.read_scores`)."""
+        return read_scores(self.model, self.bundle.form, form, prompt)
 
     def prior(self, form: Form) -> list[Scores]:
         """The scores of a form's options behind an empty text; the latest forms' are kept."""

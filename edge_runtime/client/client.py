@@ -34,8 +34,8 @@ from edge_runtime.client.response import (
     json_object,
     service_error,
 )
-from edge_runtime.decisions.form import Form
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
+from edge_runtime.form import Form
 from edge_runtime.text.chat import Prompt, as_messages
 from payload import Base, Codec
 from payload.decisions import decode_decisions

@@ -16,9 +16,9 @@ import numpy as np
 
 from common.files import read_json, read_text, write_whole
 from edge_runtime.bundle.bundle import Bundle
-from edge_runtime.decisions.form import Form
 from edge_runtime.decisions.reading import Calibration, Scores
 from edge_runtime.errors import FormError
+from edge_runtime.form import Form
 
 LEAST_ROWS = 20
 """Fewer labelled rows than this fit nothing."""

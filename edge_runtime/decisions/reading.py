@@ -6,7 +6,7 @@ an empty text is its prior, which is taken off; a temperature and the share of t
 rows (see `calibration`).
 
 Responsible for a form's distributions and for what is asked of a cloud. Not responsible for forms (see
-`form`) or for a cloud's protocol (see `client`).
+`edge_runtime.form`) or for a cloud's protocol (see `client`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_runtime.decisions.form import Form, Slot
 from edge_runtime.engine.base import MAX_CHUNK, Engine, Logits, common_prefix, log_total
-
-if TYPE_CHECKING:
-    from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.engine.shared import SharedModel
+from edge_runtime.form import Form, Slot
+from edge_runtime.text.prompt_form import PromptForm
 
 Scores = NDArray[np.float64]
 """Natural logarithms, one per option of a slot."""
@@ -89,19 +88,19 @@ class Decider(Protocol):
 
 
 def decide(
-    edge: EdgeRuntime,
     text: str,
     form: Form,
-    calibration: Calibration | None = None,
+    scores: Sequence[Scores],
+    prior: Sequence[Scores],
+    calibration: Calibration,
     cloud: Decider | None = None,
 ) -> Decision:
-    """The answers to a form's questions about a text; see `Calibration`.
+    """The answers to a form's questions about a text.
 
-    cloud: asked for those whose probability is below the threshold, and for no others.
-    Raises ContextError where the text does not fit, EngineError, and CloudFailureError.
+    scores, prior: of each slot's options, behind the text and behind an empty one. cloud: asked for those
+    whose probability is below the threshold, and for no others.
+    Raises CloudFailureError.
     """
-    calibration = calibration or Calibration()
-    scores, prior = read_scores(edge, form, form.question(text)), edge.prior(form)
     choices = [
         Choice(slot, tuple(calibration.probabilities(read, before).tolist()))
         for slot, read, before in zip(form.slots, scores, prior, strict=True)
@@ -113,12 +112,11 @@ def decide(
     return Decision(form, tuple(choices))
 
 
-def read_scores(edge: EdgeRuntime, form: Form, prompt: str) -> list[Scores]:
-    """The scores of every slot's options behind a prompt."""
-    ids = edge.prompt_ids(prompt)
-    encode = edge.bundle.tokenizer.encode
+def read_scores(model: SharedModel, prompts: PromptForm, form: Form, prompt: str) -> list[Scores]:
+    """The scores of every slot's options behind a prompt. Raises ContextError or EngineError."""
+    ids, encode = prompts.ids(prompt), prompts.tokenizer.encode
     found: list[Scores] = []
-    with edge.model.lease(ids) as engine:
+    with model.lease(ids) as engine:
         engine.rewind(min(common_prefix(engine.tokens, ids), len(ids) - 1))
         pending = ids[engine.length :]
         for part, behind in zip(form.parts, [*form.parts[1:], ""], strict=True):

@@ -7,18 +7,19 @@ Needs llama-cpp-python alone. What is in the file already is not asked again. `-
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 from itertools import islice
 from pathlib import Path
+
+from common.cli import CommandParser
 
 QUESTIONS = Path(__file__).with_name("questions.jsonl")
 MOST_TOKENS = 160
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = CommandParser(description=__doc__.split("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("name")

@@ -18,8 +18,8 @@ from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 from cloud_anchor.decide import FormQuestion, read_forms
 from cloud_anchor.sampling.config import steps_for
 from edge_runtime.decisions import calibration
-from edge_runtime.decisions.form import Form, Slot
-from edge_runtime.decisions.reading import Calibration, Scores, read_scores
+from edge_runtime.decisions.reading import Calibration, Scores
+from edge_runtime.form import Form, Slot
 from lab.case import Case
 from lab.experiment import About, Experiment, Records, Setup, questions
 from lab.experiments.passes import in_parallel, runs_at
@@ -96,7 +96,7 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
         CLOUD: read([form for _, form, _ in asked]),
         "the same, first token only": read([form for _, form, _ in asked], first=True),
         "the same, letters moved": read(moved),
-        DEVICE: [read_scores(edge.runtime, form, item.prompt)[0] for item, form, _ in asked],
+        DEVICE: [edge.runtime.scores(form, item.prompt)[0] for item, form, _ in asked],
     }
     nonsense = read([_form(str(form.parts[0]), [f" {each}" for each in NONSENSE]) for _, form, _ in asked])
     for at, (item, _, right) in enumerate(asked):

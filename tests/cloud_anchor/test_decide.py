@@ -8,7 +8,7 @@ import torch
 
 from cloud_anchor.decide import FormQuestion, probabilities, read_forms
 from cloud_anchor.pipeline import Pipeline
-from edge_runtime.decisions.form import Form, Slot
+from edge_runtime.form import Form, Slot
 
 SCHEMA = {
     "type": "object",

@@ -45,7 +45,7 @@ LEVELS: dict[str, str] = {
         __main__""",
     "edge_runtime": """
         errors
-        system text
+        form system text
         grammar
         client
         bundle

@@ -19,9 +19,9 @@ from cloud_anchor.serve.http.error_handlers import BINARY
 from cloud_anchor.serve.http.openapi import PAYLOAD_ERRORS, error_responses
 from cloud_anchor.serve.http.schema import DecisionsRequest
 from cloud_anchor.serve.settings import Limits
-from edge_runtime.decisions.form import Form
 from edge_runtime.endpoint.presence import while_present
 from edge_runtime.errors import FormError
+from edge_runtime.form import Form
 from payload.decisions import encode_decisions
 
 RETRY_SECONDS = 2.0

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.decisions.form import MAX_OPTIONS, Form
 from edge_runtime.errors import FormError
+from edge_runtime.form import MAX_OPTIONS, Form
 
 jsonschema = pytest.importorskip("jsonschema")
 TRIAGE = Path("edge_runtime/triage.json")

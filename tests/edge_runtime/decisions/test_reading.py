@@ -11,9 +11,9 @@ import pytest
 
 from edge_runtime import decide as command
 from edge_runtime.decisions import calibration
-from edge_runtime.decisions.form import Form
-from edge_runtime.decisions.reading import CLOUD, DEVICE, HOPELESS, Calibration, decide, read_scores
+from edge_runtime.decisions.reading import CLOUD, DEVICE, HOPELESS, Calibration
 from edge_runtime.errors import FormError
+from edge_runtime.form import Form
 from edge_runtime.runtime import EdgeRuntime
 from tests.shipped import TINY_BUNDLE
 
@@ -36,7 +36,7 @@ def edge() -> EdgeRuntime:
 
 
 def test_scores_are_those_of_whole_passes(edge: EdgeRuntime) -> None:
-    found = read_scores(edge, FORM, FORM.question(TEXT))
+    found = edge.scores(FORM, FORM.question(TEXT))
     encode, ids = edge.bundle.tokenizer.encode, edge.prompt_ids(FORM.question(TEXT))
     at = 0
     for part, behind in zip(FORM.parts, [*FORM.parts[1:], ""], strict=True):
@@ -72,19 +72,19 @@ def test_the_questions_below_the_threshold_are_asked_and_no_others(edge: EdgeRun
             asked.append(list(slots))
             return {at: [1.0] + [0.0] * (len(form.slots[at].options) - 1) for at in slots}
 
-    alone = decide(edge, TEXT, FORM)
+    alone = edge.decide(TEXT, FORM)
     assert {choice.source for choice in alone.choices} == {DEVICE}
     threshold = sorted(choice.probability for choice in alone.choices)[1]
-    found = decide(edge, TEXT, FORM, Calibration(threshold=threshold), Cloud())
+    found = edge.decide(TEXT, FORM, Calibration(threshold=threshold), Cloud())
     unsure = [at for at, choice in enumerate(alone.choices) if choice.probability < threshold]
     assert asked == [unsure]
     assert [at for at, choice in enumerate(found.choices) if choice.source == CLOUD] == unsure
-    assert decide(edge, TEXT, FORM, Calibration(threshold=0), Cloud()).value == alone.value
+    assert edge.decide(TEXT, FORM, Calibration(threshold=0), Cloud()).value == alone.value
     assert len(asked) == 1
 
 
 def test_an_empty_text_has_no_preference_once_the_prior_is_taken_off(edge: EdgeRuntime) -> None:
-    for choice in decide(edge, "", FORM).choices:
+    for choice in edge.decide("", FORM).choices:
         assert choice.probabilities == pytest.approx(
             [1 / len(choice.slot.options)] * len(choice.slot.options)
         )

@@ -5,6 +5,7 @@ Responsible for opening a source by its address. Not responsible for what is don
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -82,7 +83,13 @@ class LocalFolder:
 
     @contextmanager
     def bundle_file(self, name: str, start: int = 0) -> Iterator[_LocalFile]:
-        with (self._folder / name).open("rb") as file:
+        try:
+            file = (self._folder / name).open("rb")
+        except OSError as error:
+            raise BundleFileError(
+                f"{self._folder / name}: expected a readable file of the bundle, found: {error.strerror}"
+            ) from None
+        with file:
             yield _LocalFile(file, start)
 
 
@@ -90,6 +97,8 @@ def open_source(address: str, key_file: Path | None, timeout: float, sha256: str
     """The source at an address: a folder, a service's URL, or the URL of a bundle.json, whose SHA-256 must be
     given, since nothing else says that it is the right one. Raises UsageError.
     """
+    if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise UsageError(f"--sha256: expected 64 hex digits, found {sha256!r:.100}")
     if not address.startswith(("http://", "https://")):
         if not (Path(address) / MANIFEST).is_file():
             raise UsageError(

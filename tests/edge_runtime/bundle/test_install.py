@@ -414,6 +414,7 @@ def test_another_bundle_than_the_one_named_is_refused(source: Path, root: Path, 
     assert main(["get", url]) == 2
     for address in (url, str(source)):
         assert main(["get", address, "--sha256", "0" * 64]) == 4
+        assert main(["get", address, "--sha256", "zz"]) == 2
     assert main(["get", str(tmp_path)]) == 2
     (source / MANIFEST).write_bytes(b" " * (install.MAX_MANIFEST_BYTES + 1))
     assert main(["get", str(source)]) == 4

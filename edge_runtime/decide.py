@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.cli import option, run_options
-from edge_runtime.commands import STDIN, ModelOptions, choose_bundle, open_runtime
-from edge_runtime.errors import UsageError
+from edge_runtime.commands import ALONE, STDIN, ModelOptions, choose_bundle, open_runtime
+from edge_runtime.errors import CloudUnavailableError, UsageError
 
 _EPILOG = """\
 examples:
@@ -21,8 +21,7 @@ examples:
   python -m edge_runtime.decide --schema triage.json --text - --url http://localhost:8080 < message.txt
   python -m edge_runtime.decide --schema triage.json --calibrate rows.jsonl --accuracy 0.9
 
-exit codes: 0 done, 2 wrong usage, 4 bad or missing model, 5 the service refused or was not reached,
-130 interrupted
+exit codes: 0 done, 2 wrong usage, 4 bad or missing model, 5 refused, 7 the device alone, 130 interrupted
 """
 
 
@@ -91,7 +90,12 @@ def _run(args: _DecideArguments) -> int:
         calibration = replace(calibration, threshold=args.threshold)
     assert args.text is not None
     text = sys.stdin.read() if args.text == str(STDIN) else args.text
-    decision = edge.decide(text, form, calibration, client)
+    alone = False
+    try:
+        decision = edge.decide(text, form, calibration, client)
+    except CloudUnavailableError as error:
+        print(f"decide: {error}; this device answers alone", file=sys.stderr)
+        decision, alone = edge.decide(text, form, calibration), True
     if args.json:
         choices = [
             {
@@ -102,12 +106,12 @@ def _run(args: _DecideArguments) -> int:
             for each in decision.choices
         ]
         print(json.dumps({"value": decision.value, "choices": choices}, ensure_ascii=False))
-        return 0
+        return ALONE if alone else 0
     width = max(len(each.slot.title) for each in decision.choices)
     for each in decision.choices:
         label = each.slot.labels[each.index]
         print(f"{each.slot.title:<{width}}  {label:<24} {each.probability:.2f}  {each.source}")
-    return 0
+    return ALONE if alone else 0
 
 
 if __name__ == "__main__":

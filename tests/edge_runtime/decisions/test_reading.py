@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from edge_runtime import decide as command
+from edge_runtime.commands import ALONE
 from edge_runtime.decisions import calibration
 from edge_runtime.decisions.reading import CLOUD, DEVICE, HOPELESS, Calibration
 from edge_runtime.errors import FormError
@@ -130,6 +131,9 @@ def test_the_command_decides_calibrates_and_uses_what_it_has_kept(
     capsys.readouterr()
     assert command.main([*common, "--text", "Where?", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["choices"] != first["choices"]
+    nobody = ["--url", "http://127.0.0.1:9", "--timeout", "0.5", "--threshold", "1", "--text", "Where?"]
+    assert command.main([*common, *nobody]) == ALONE
+    assert "device" in capsys.readouterr().out
     rows.write_text('{"text": "x"}')
     assert command.main([*common, "--calibrate", str(rows)]) == 2
     assert command.main([*common]) == 2

@@ -21,7 +21,7 @@ import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from math import ceil
 from typing import Any
 
@@ -84,8 +84,12 @@ class Endpoint:
         self._seconds = 1.0  # of an answer, mostly of the last ones
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Holds the engine; raises BusyError where too many wait for it."""
+    async def turn(self) -> AsyncIterator[list[Turn]]:
+        """Holds the engine for the answer that is put into the list; raises BusyError where too many wait.
+
+        An answer that was left in the middle of a pass holds it until that pass ends, so that those behind it
+        wait here, where they can leave without a pass of their own.
+        """
         if self._waiting >= MAX_WAITING:
             seconds = self._seconds * (self._waiting + 1)
             raise BusyError(f"expected at most {MAX_WAITING} waiting requests, found as many", seconds)
@@ -94,12 +98,35 @@ class Endpoint:
             await self._turn.acquire()
         finally:
             self._waiting -= 1
-        began = time.monotonic()
+        began, held = time.monotonic(), list[Turn]()
         try:
-            yield
+            yield held
         finally:
             self._seconds += (time.monotonic() - began - self._seconds) / 2
-            self._turn.release()
+            self._release_after(held[0] if held else None)
+
+    def _release_after(self, answer: Turn | None) -> None:
+        """Lets the next one in, once the answer has ended."""
+        loop, released = asyncio.get_running_loop(), False
+
+        def release() -> None:
+            nonlocal released
+            if not released:
+                released = True
+                self._turn.release()
+
+        if answer is not None:
+            keep = answer.at_end
+
+            def ended() -> None:
+                if keep is not None:
+                    keep()
+                with suppress(RuntimeError):  # the loop is closed: nobody waits
+                    loop.call_soon_threadsafe(release)
+
+            answer.at_end = ended
+        if answer is None or answer.ended:
+            release()
 
     def answer(self, asked: ChatRequest) -> Turn:
         """The answer to a request; raises what `EdgeSession.ask` does."""
@@ -239,8 +266,9 @@ async def _chunks(
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
         return {**head, "object": "chat.completion.chunk", "choices": [choice], **more}
 
-    async with endpoint.turn():
+    async with endpoint.turn() as held:
         answer = await asyncio.to_thread(endpoint.answer, asked)
+        held.append(answer)
         async with aclosing(_pieces(endpoint, asked, answer)) as pieces:
             first = await anext(pieces, "")
             yield chunk({"role": "assistant"})

@@ -61,8 +61,11 @@ class Slot:
 
 @dataclass(frozen=True)
 class Form:
-    """parts: the answer's text in order, literals and slots. says: what is asked, for the prompt.
-    schema: that it comes from.
+    """Questions with listed options, as a text with slots.
+
+    parts: the answer's text in order, literals and slots. says: what is asked, for the prompt. schema: that
+    it comes from; empty for a form made by hand, which no service is asked about. Raises FormError outside
+    the bounds above.
     """
 
     parts: tuple[str | Slot, ...]

@@ -4,8 +4,8 @@ A slot's options may have several lengths in tokens: each length is a row of one
 their most common one. An option counts by the mean log-probability of its tokens. Further passes fix the
 surest slots before the others are read again, for questions that depend on one another.
 
-Responsible for these rows and their probabilities. Not responsible for forms (see
-`edge_runtime.form`) or for requests (see `serve.http.decision_routes`).
+Responsible for these rows. Not responsible for forms (see `edge_runtime.form`) or for requests (see
+`serve.http.decision_routes`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ ROWS = 64
 
 @dataclass(frozen=True)
 class FormQuestion:
-    """A form, the prompt's ids, and the slots to read. options: of every slot, as ids."""
+    """A form behind a prompt, in ids: what stands before each slot and behind the last, and the options of
+    every slot. asked: slots to read. fixed: options that stand in the canvas.
+    """
 
-    form: Form
     prompt: tuple[int, ...]
     asked: tuple[int, ...]
     options: tuple[tuple[tuple[int, ...], ...], ...]
@@ -43,13 +44,17 @@ class FormQuestion:
         cls, pipeline: Pipeline, form: Form, prompt: str, asked: Sequence[int] | None = None
     ) -> FormQuestion:
         """A form behind a prompt, such as `Form.question` of a text; asked: by default all slots."""
-        encode, ids = pipeline.model_form.tokenizer.encode, pipeline.model_form.ids(prompt)
+        encode, literals = pipeline.model_form.tokenizer.encode, [""]
+        for part in form.parts:
+            if isinstance(part, Slot):
+                literals.append("")
+            else:
+                literals[-1] += part
         return cls(
-            form,
-            tuple(ids),
+            tuple(pipeline.model_form.ids(prompt)),
             tuple(range(len(form.slots)) if asked is None else asked),
             tuple(tuple(tuple(encode(option)) for option in slot.options) for slot in form.slots),
-            tuple(tuple(encode(part)) if isinstance(part, str) else () for part in form.parts),
+            tuple(tuple(encode(literal)) if literal else () for literal in literals),
         )
 
     def lengths(self, slot: int) -> list[int]:
@@ -58,12 +63,8 @@ class FormQuestion:
 
     def canvas(self, mask: int, slot: int, length: int) -> tuple[list[int], int]:
         """The canvas in which one slot has this length, and where that slot begins."""
-        ids: list[int] = []
-        at, begins = 0, 0
-        for part, literal in zip(self.form.parts, self.literals, strict=True):
-            if not isinstance(part, Slot):
-                ids += literal
-                continue
+        ids, begins = [*self.literals[0]], 0
+        for at, behind in enumerate(self.literals[1:]):
             if at == slot:
                 begins = len(ids)
                 ids += [mask] * length
@@ -71,7 +72,7 @@ class FormQuestion:
                 ids += self.options[at][self.fixed[at]]
             else:
                 ids += [mask] * self.lengths(at)[0]
-            at += 1
+            ids += behind
         return ids, begins
 
 
@@ -127,28 +128,20 @@ def _together(questions: Sequence[FormQuestion], wanted: Sequence[Row]) -> Itera
 
 def _pass(model: MaskedModel, questions: Sequence[FormQuestion], wanted: Sequence[Row]) -> list[Scores]:
     """Log-probabilities [length, V] of the masked slot of each row."""
-    end = min(model.eos_ids)  # behind every form
-    canvases = [
-        (*questions[number].canvas(model.mask_id, slot, length), length) for number, slot, length in wanted
-    ]
-    prompts = [questions[number].prompt for number, _, _ in wanted]
-    size = max(len(ids) for ids, _, _ in canvases) + 1
-    # Shorter rows begin with the end of their prompt, so that no row depends on the others' lengths.
-    borrowed = [size - 1 - len(ids) for ids, _, _ in canvases]
-    rows = [
-        [*prompt[len(prompt) - count :], *ids, end]
-        for prompt, (ids, _, _), count in zip(prompts, canvases, borrowed, strict=True)
-    ]
-    read = torch.zeros(len(rows), size, dtype=torch.bool, device=model.device)
-    for row, ((_, begins, length), count) in enumerate(zip(canvases, borrowed, strict=True)):
-        read[row, count + begins : count + begins + length] = True
-    kept = [prompt[: len(prompt) - count] for prompt, count in zip(prompts, borrowed, strict=True)]
-    batch = model.batch(kept, size)
+    canvases = [questions[number].canvas(model.mask_id, *row) for number, *row in wanted]
+    size = max(len(ids) for ids, _ in canvases) + 1  # an end token is behind every form
+    read = torch.zeros(len(wanted), size, dtype=torch.bool, device=model.device)
+    rows, kept = [], []
+    for at, ((ids, begins), (number, _, length)) in enumerate(zip(canvases, wanted, strict=True)):
+        # Shorter rows begin with the end of their prompt, so that no row depends on the others' lengths.
+        prompt, borrowed = questions[number].prompt, size - 1 - len(ids)
+        rows.append([*prompt[len(prompt) - borrowed :], *ids, min(model.eos_ids)])
+        kept.append(prompt[: len(prompt) - borrowed])
+        read[at, borrowed + begins : borrowed + begins + length] = True
     canvas = torch.tensor(rows, device=model.device)
-    logits = model.without_unusable(model.logits(batch, canvas, read).float())
+    logits = model.without_unusable(model.logits(model.batch(kept, size), canvas, read).float())
     found = torch.log_softmax(logits, 1).cpu().double().numpy()
-    ends = np.cumsum([length for _, _, length in wanted])
-    return np.split(found, ends[:-1])
+    return np.split(found, np.cumsum([length for *_, length in wanted])[:-1])
 
 
 def _share(scores: Scores) -> float:
@@ -161,7 +154,5 @@ def probabilities(
 ) -> Mapping[int, list[float]]:
     """The probabilities of the options of each asked slot."""
     soft = Calibration(temperature, prior=0.0)
-    return {
-        slot: soft.probabilities(found, np.zeros(len(found))).tolist()
-        for slot, found in zip(question.asked, scores, strict=True)
-    }
+    pairs = zip(question.asked, scores, strict=True)
+    return {slot: soft.probabilities(found, np.zeros(len(found))).tolist() for slot, found in pairs}

@@ -29,12 +29,17 @@ def read_text(path: Path, error: type[UserError] = InputError) -> str:
 
 def read_json(path: Path, error: type[UserError] = InputError) -> dict[str, Any]:
     """The JSON object in a file. Raises `error`."""
+    return json_object(read_text(path, error), str(path), error)
+
+
+def json_object(text: str, where: str, error: type[UserError] = InputError) -> dict[str, Any]:
+    """The JSON object in a text. Raises `error`."""
     try:
-        value = json.loads(read_text(path, error))
-    except json.JSONDecodeError as fault:
-        raise error(f"{path}: expected JSON, found {fault}") from None
+        value = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        raise error(f"{where}: expected JSON, found {fault}") from None
     if not isinstance(value, dict):
-        raise error(f"{path}: expected a JSON object, found {type(value).__name__}")
+        raise error(f"{where}: expected a JSON object, found {type(value).__name__}")
     return value
 
 

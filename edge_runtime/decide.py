@@ -10,10 +10,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.cli import option, run_options
 from edge_runtime.commands import ALONE, STDIN, ModelOptions, choose_bundle, open_runtime
-from edge_runtime.errors import CloudUnavailableError, UsageError
+from edge_runtime.errors import CloudUnavailableError
+
+if TYPE_CHECKING:
+    from edge_runtime.decisions.reading import Decider
+    from edge_runtime.form import Form
+    from edge_runtime.runtime import EdgeRuntime
 
 _EPILOG = """\
 examples:
@@ -24,6 +30,8 @@ examples:
 exit codes: 0 done, 2 wrong usage, 4 bad or missing model, 5 refused, 7 the device alone, 130 interrupted
 """
 
+_WHAT = {"either": "what", "required": True, "metavar": "TEXT"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class _DecideArguments(ModelOptions):
@@ -32,13 +40,12 @@ class _DecideArguments(ModelOptions):
     schema: Path = option(
         None, "JSON Schema of booleans, enums, small integers and sets", Path, metavar="FILE", required=True
     )
-    text: str | None = option(None, "the text; - for standard input", metavar="TEXT", either="what")
+    text: str | None = option(None, "the text; - for standard input", **_WHAT)
     calibrate: Path | None = option(
         None,
         'fit to labelled rows, JSONL of {"text": ..., "value": {...}}, and keep it beside the bundle',
         Path,
-        metavar="FILE",
-        either="what",
+        **_WHAT | {"metavar": "FILE"},
     )
     accuracy: float | None = option(
         None, "with --calibrate: of what the device answers itself; sets its threshold", float, metavar="A"
@@ -59,44 +66,50 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: _DecideArguments) -> int:
     from edge_runtime.client.client import open_client
-    from edge_runtime.decisions import calibration as kept
-    from edge_runtime.decisions.reading import Calibration
     from edge_runtime.form import Form
 
-    for name in ("accuracy", "threshold"):
-        value = getattr(args, name)
-        if value is not None and not 0 <= value <= 1:
-            raise UsageError(f"--{name}: expected 0 to 1, found {value:g}")
     form = Form.of(args.schema)
-    if args.text is None and args.calibrate is None:
-        raise UsageError("expected a text (--text) or labelled rows (--calibrate), found neither")
-    rows = kept.read_rows(args.calibrate, form) if args.calibrate else []
     client = open_client("url", args.url, None, args.timeout) if args.url else None
     edge = open_runtime(args, choose_bundle(client, args.edge))
-    if args.calibrate:
-        prior, read = edge.prior(form), []
-        for text, right in rows:
-            read += list(zip(edge.scores(form, form.question(text)), prior, right, strict=True))
-        before, fitted = kept.loss(Calibration(), read), kept.fit(read, args.accuracy)
-        path = kept.save(edge.bundle, form, fitted)
-        print(
-            f"{len(read)} answers: {before:.3f} nats each before, {kept.loss(fitted, read):.3f} now; "
-            f"temperature {fitted.temperature:.2f}, prior {fitted.prior:g}, threshold {fitted.threshold:g}; "
-            f"kept in {path}"
-        )
-        return 0
-    calibration = kept.load(edge.bundle, form) or Calibration()
-    if args.threshold is not None:
-        calibration = replace(calibration, threshold=args.threshold)
-    assert args.text is not None
+    if args.text is None:
+        assert args.calibrate is not None  # the parser requires one of them
+        return _calibrate(edge, form, args.calibrate, args.accuracy)
     text = sys.stdin.read() if args.text == str(STDIN) else args.text
-    alone = False
+    return answer(edge, form, text, client, args.threshold, args.json)
+
+
+def _calibrate(edge: EdgeRuntime, form: Form, rows: Path, accuracy: float | None) -> int:
+    from edge_runtime.decisions import calibration as kept
+    from edge_runtime.decisions.reading import Calibration
+
+    labelled, prior, read = kept.read_rows(rows, form), edge.prior(form), []
+    for text, right in labelled:
+        read += list(zip(edge.scores(form, form.question(text)), prior, right, strict=True))
+    before, fitted = kept.loss(Calibration(), read), kept.fit(read, accuracy)
+    print(
+        f"{len(read)} answers: {before:.3f} nats each before, {kept.loss(fitted, read):.3f} now; temperature "
+        f"{fitted.temperature:.2f}, prior {fitted.prior:g}, threshold {fitted.threshold:g}; "
+        f"kept in {kept.save(edge.bundle, form, fitted)}"
+    )
+    return 0
+
+
+def answer(
+    edge: EdgeRuntime, form: Form, text: str, cloud: Decider | None, threshold: float | None, as_json: bool
+) -> int:
+    """Writes the answers to a form's questions, as calibrated; returns the exit code."""
+    from edge_runtime.decisions.calibration import load
+    from edge_runtime.decisions.reading import Calibration
+
+    calibration, code = load(edge.bundle, form) or Calibration(), 0
+    if threshold is not None:
+        calibration = replace(calibration, threshold=threshold)
     try:
-        decision = edge.decide(text, form, calibration, client)
+        decision = edge.decide(text, form, calibration, cloud)
     except CloudUnavailableError as error:
         print(f"decide: {error}; this device answers alone", file=sys.stderr)
-        decision, alone = edge.decide(text, form, calibration), True
-    if args.json:
+        decision, code = edge.decide(text, form, calibration), ALONE
+    if as_json:
         choices = [
             {
                 "question": each.slot.title,
@@ -106,12 +119,12 @@ def _run(args: _DecideArguments) -> int:
             for each in decision.choices
         ]
         print(json.dumps({"value": decision.value, "choices": choices}, ensure_ascii=False))
-        return ALONE if alone else 0
+        return code
     width = max(len(each.slot.title) for each in decision.choices)
     for each in decision.choices:
         label = each.slot.labels[each.index]
         print(f"{each.slot.title:<{width}}  {label:<24} {each.probability:.2f}  {each.source}")
-    return ALONE if alone else 0
+    return code
 
 
 if __name__ == "__main__":

@@ -15,25 +15,28 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from common.files import read_text
+from common.files import json_object, read_json
 from edge_runtime.errors import FormError
 
 MAX_SLOTS, MAX_OPTIONS, MAX_TEXT = 64, 64, 4096
-"""Most slots of a form, options of a slot, and characters of its template with all options."""
+"""Most slots of a form, options of a slot, and bytes of UTF-8 of its template with all options."""
 
 _KNOWN = {
-    "object": {"properties", "required", "additionalProperties", "$schema"},
+    "object": {"properties", "required", "additionalProperties", "$schema", "$defs"},
     "boolean": set[str](),
     "integer": {"minimum", "maximum"},
-    "array": {"items", "uniqueItems"},
     "enum": {"enum"},
+    "array": {"items", "uniqueItems"},
 }
-_ANYWHERE = {"type", "title", "description"}
+_ANYWHERE = {"type", "title", "description", "default"}
+_TYPES = {"string": str, "integer": int, "number": int, "boolean": bool, "null": NoneType}
+
+_json = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -73,20 +76,13 @@ class Form:
     schema: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        slots = self.slots
-        texts = [text for part in self.parts for text in ([part] if isinstance(part, str) else part.options)]
-        size = sum(map(len, texts)) + len(self.says) + sum(len(slot.says) for slot in slots)
-        if not 0 < len(slots) <= MAX_SLOTS:
-            raise FormError(f"form: expected 1 to {MAX_SLOTS} questions, found {len(slots)}")
-        for slot in slots:
-            if not 1 < len(slot.options) <= MAX_OPTIONS:
-                raise FormError(
-                    f"{slot.name}: expected 2 to {MAX_OPTIONS} options, found {len(slot.options)}"
-                )
-            if len(set(slot.options)) < len(slot.options) or "" in slot.options:
-                raise FormError(f"{slot.name}: expected options that differ, found {slot.options!r:.80}")
-        if size > MAX_TEXT:
-            raise FormError(f"form: expected at most {MAX_TEXT} characters in all, found {size}")
+        _require(0 < len(self.slots) <= MAX_SLOTS, "form", f"1 to {MAX_SLOTS} questions", len(self.slots))
+        for slot in self.slots:
+            size = len(slot.options)
+            _require(1 < size <= MAX_OPTIONS, slot.name, f"2 to {MAX_OPTIONS} options", size)
+            _require(len({*slot.options} - {""}) == size, slot.name, "options that differ", slot.options)
+        size = len(self._text)
+        _require(size <= MAX_TEXT, "form", f"at most {MAX_TEXT} bytes in all", size)
 
     @classmethod
     def of(cls, schema: Mapping[str, Any] | str | Path | type) -> Form:
@@ -96,15 +92,10 @@ class Form:
         """
         if isinstance(schema, type):
             schema = _schema_of(schema)
-        if isinstance(schema, Path):
-            schema = read_text(schema, FormError)
-        if isinstance(schema, str):
-            try:
-                schema = json.loads(schema)
-            except (ValueError, RecursionError) as error:
-                raise FormError(f"form: expected a JSON Schema, found: {error}") from None
-        if not isinstance(schema, Mapping):
-            raise FormError(f"form: expected a JSON Schema, an object, found {schema!r:.60}")
+        elif isinstance(schema, Path):
+            schema = read_json(schema, FormError)
+        elif isinstance(schema, str):
+            schema = json_object(schema, "form", FormError)
         return _compiled(schema)
 
     @cached_property
@@ -112,12 +103,25 @@ class Form:
         return tuple(part for part in self.parts if isinstance(part, Slot))
 
     @cached_property
-    def identity(self) -> bytes:
-        """SHA-256 of all that the form says."""
-        parts = [
-            part if isinstance(part, str) else [part.name, part.options, part.says] for part in self.parts
+    def sizes(self) -> list[int]:
+        """The number of options of each slot."""
+        return [len(slot.options) for slot in self.slots]
+
+    @cached_property
+    def _text(self) -> bytes:
+        """All that the form says (SPEC.md, "Decisions")."""
+        slots = [
+            part if isinstance(part, str) else (part.name, part.options, part.says) for part in self.parts
         ]
-        return hashlib.sha256(json.dumps([self.says, parts]).encode()).digest()
+        try:
+            return _json([self.says, slots]).encode()
+        except UnicodeEncodeError as error:
+            raise FormError(f"form: expected whole characters, found {error}") from None
+
+    @cached_property
+    def identity(self) -> bytes:
+        """32 bytes that follow from all of it."""
+        return hashlib.sha256(self._text).digest()
 
     def question(self, text: str) -> str:
         """The prompt that asks the form's questions about a text."""
@@ -132,151 +136,113 @@ class Form:
         """The object that the chosen options make, one per slot: valid under the schema."""
         found: dict[str, Any] = {}
         for slot, index in zip(self.slots, chosen, strict=True):
-            value = slot.values[index]
-            if not slot.of_set:
-                found[slot.name] = value
+            if slot.of_set:
+                found.setdefault(slot.name, []).extend([slot.member] * slot.values[index])
             else:
-                found.setdefault(slot.name, []).extend([slot.member] if value else [])
+                found[slot.name] = slot.values[index]
         return found
 
+    def chosen(self, value: Mapping[str, Any]) -> list[int]:
+        """The options that an object of the schema stands for; raises ValueError, KeyError or TypeError."""
+        return [
+            int(slot.member not in value[slot.name])
+            if slot.of_set
+            else [_json(each) for each in slot.values].index(_json(value[slot.name]))
+            for slot in self.slots
+        ]
 
-def _compiled(schema: Mapping[str, Any]) -> Form:
-    _check(schema, "object", "schema")
-    properties = schema.get("properties")
-    if schema.get("type", "object") != "object" or not isinstance(properties, Mapping) or not properties:
-        raise FormError("schema: expected type object with properties, found none")
-    required = schema.get("required", [])
-    if not isinstance(required, list) or not all(name in properties for name in required):
-        raise FormError(f"schema: expected required to name properties, found {required!r:.60}")
+
+def _require(fine: object, where: str, expected: str, found: object) -> None:
+    if not fine:
+        raise FormError(f"{where}: expected {expected}, found {found!r:.80}")
+
+
+def _compiled(schema: Any) -> Form:
+    _, schema = _checked(schema, "schema", {}, "object")
+    properties, required = schema.get("properties"), schema.get("required", [])
+    _require(isinstance(properties, Mapping), "schema", "an object with properties", properties)
+    named = isinstance(required, list) and all(name in list(properties) for name in required)
+    _require(named, "schema", "required to name properties", required)
     parts: list[str | Slot] = []
     before = "{"
-    for name, asked in properties.items():
-        if not isinstance(name, str) or not name.isprintable():
-            raise FormError(f"schema: expected printable names of properties, found {name!r:.60}")
-        if not isinstance(asked, Mapping):
-            raise FormError(f"{name}: expected a JSON Schema, an object, found {asked!r:.60}")
-        before += f"{json.dumps(name, ensure_ascii=False)}:"
-        if asked.get("type") == "array":
-            before = _members(name, asked, parts, before)
+    for name, stated in properties.items():
+        printable = isinstance(name, str) and name.isprintable()
+        _require(printable, "schema", "printable names of properties", name)
+        kind, asked = _checked(stated, name, schema, "boolean", "integer", "enum", "array")
+        before, says = f"{before}{_json(name)}: ", asked["description"]
+        if kind == "array":
+            before += "{"
+            for member in _values(name, *_checked(asked.get("items"), name, schema, "enum")):
+                literal = _json(member if isinstance(member, str) else _json(member))
+                slot = Slot(name, (" true", " false"), (True, False), says, member, of_set=True)
+                parts += [f"{before}{literal}:", slot]
+                before = ", "
+            before = "}, "
         else:
-            before = _choice(name, asked, parts, before)
-        before += ", "
-    return Form((*parts, before[:-2] + "}"), _text(schema, "description", "schema"), schema)
+            values = _values(name, kind, asked)
+            quoted = all(isinstance(value, str) for value in values)
+            options = tuple(_json(value)[1:-1] if quoted else f" {_json(value)}" for value in values)
+            parts += [before + '"' if quoted else before[:-1], Slot(name, options, tuple(values), says)]
+            before = '"' * quoted + ", "
+    return Form((*parts, before[:-2] + "}"), schema["description"], schema)
 
 
-def _choice(name: str, asked: Mapping[str, Any], parts: list[str | Slot], before: str) -> str:
-    """Adds the slot of one property; returns the literal text behind it."""
-    values = _values(name, asked)
-    quoted = all(isinstance(value, str) for value in values)
-    texts = [json.dumps(value, ensure_ascii=False) for value in values]
-    options = tuple(text[1:-1] if quoted else f" {text}" for text in texts)
-    slot = Slot(name, options, tuple(values), _text(asked, "description", name))
-    parts += [f'{before} "' if quoted else before, slot]
-    return '"' if quoted else ""
+def _checked(stated: Any, where: str, schema: Any, *kinds: str) -> tuple[str, dict[str, Any]]:
+    """The kind of a schema, one of `kinds`, and the schema with a description and with the definition that it
+    refers to in its place, as pydantic writes them. Keywords that ask what a form does not are refused.
+    """
+    _require(isinstance(stated, Mapping), where, "a JSON Schema, an object", stated)
+    named, reference = schema.get("$defs"), str(stated.get("$ref", "")).removeprefix("#/$defs/")
+    target = named.get(reference) if isinstance(named, Mapping) else None
+    found = {"description": "", **(target if isinstance(target, Mapping) else {}), **stated}
+    found.pop("$ref", None)
+    kind = "enum" if "enum" in found else found.get("type", "object")
+    expected = f"{' or '.join(kinds)} (text is written by edge_runtime.fill --json-schema)"
+    _require(kind in kinds, where, expected, kind)
+    unknown = ", ".join(sorted(map(str, found.keys() - _KNOWN[kind] - _ANYWHERE)))
+    _require(not unknown, where, "keywords of a form", unknown)
+    _require(isinstance(found["description"], str), where, "a description as text", found["description"])
+    return kind, found
 
 
-def _members(name: str, asked: Mapping[str, Any], parts: list[str | Slot], before: str) -> str:
-    """Adds a slot for each member of a set, true or false; returns the literal text behind them."""
-    _check(asked, "array", name)
-    items, says = asked.get("items"), _text(asked, "description", name)
-    if not isinstance(items, Mapping) or "enum" not in items:
-        raise FormError(f"{name}: expected items with an enum, found {items!r:.60}")
-    before += " {"
-    for member in _values(name, items):
-        literal = f"{before}{json.dumps(member if isinstance(member, str) else json.dumps(member))}:"
-        parts += [literal, Slot(name, (" true", " false"), (True, False), says, member, of_set=True)]
-        before = ", "
-    return "}"
-
-
-def _values(name: str, asked: Mapping[str, Any]) -> list[Any]:
-    """The values that one property may have."""
-    kind = "enum" if "enum" in asked else asked.get("type")
-    if kind not in ("enum", "boolean", "integer"):
-        raise FormError(
-            f"{name}: expected a boolean, an enum, an integer with bounds, or an array of an enum, "
-            f"found {kind or asked!r:.60}; free text is written by edge_runtime.fill --json-schema"
-        )
-    _check(asked, str(kind), name)
+def _values(name: str, kind: str, asked: Mapping[str, Any]) -> list[Any]:
+    """The values that one property, or a member of its set, may have."""
     if kind == "boolean":
         return [True, False]
     if kind == "integer":
-        low, high = asked.get("minimum"), asked.get("maximum")
-        if type(low) is not int or type(high) is not int or not 0 < high - low < MAX_OPTIONS:
-            raise FormError(
-                f"{name}: expected whole numbers as minimum and maximum, 2 to {MAX_OPTIONS} values, "
-                f"found {low!r:.40} to {high!r:.40}"
-            )
+        low, high = (asked.get(bound, 0.5) for bound in ("minimum", "maximum"))
+        few = type(low) is int and type(high) is int and 0 < high - low < MAX_OPTIONS
+        _require(few, name, f"minimum and maximum of 2 to {MAX_OPTIONS} whole numbers", (low, high))
         return list(range(low, high + 1))
-    values = asked["enum"] if "enum" in asked else [asked["const"]]
-    scalar = isinstance(values, list) and all(isinstance(v, str | int | float | None) for v in values)
-    if not scalar or len(values) != len({json.dumps(value) for value in values}):
-        raise FormError(
-            f"{name}: expected an enum of different strings, numbers or booleans, found {values!r:.60}"
-        )
-    types: dict[str, Any] = {
-        "string": str,
-        "integer": int,
-        "number": (int, float),
-        "boolean": bool,
-        "null": NoneType,
-    }
-    if "type" in asked and not all(isinstance(value, types.get(asked["type"], ())) for value in values):
-        raise FormError(f"{name}: expected an enum of type {asked['type']!r:.40}, found {values!r:.60}")
-    if any(isinstance(value, float) and value - value != 0 for value in values):
-        raise FormError(f"{name}: expected finite numbers, found {values!r:.60}")
-    return values
+    values, types = asked["enum"], [*_TYPES.values()]
+    if "type" in asked:
+        types = [_TYPES.get(str(asked["type"]), bytes)]
+    fine = isinstance(values, list) and all(type(each) in types for each in values)
+    fine = fine and all(type(each) is not int or abs(each) <= 2**53 for each in values)
+    fine = fine and len(values) == len(set(map(_json, values)))
+    _require(fine, name, "different strings, whole numbers, booleans or null, of its type", values)
+    return list(values)
 
 
-def _check(schema: Mapping[str, Any], kind: str, where: str) -> None:
-    """Refuses keywords that a form does not hold its answers to."""
-    if unknown := sorted(map(str, schema.keys() - _KNOWN[kind] - _ANYWHERE)):
-        raise FormError(f"{where}: expected keywords of a form, found {', '.join(unknown)!r:.80}")
-
-
-def _text(schema: Mapping[str, Any], key: str, where: str) -> str:
-    value = schema.get(key, "")
-    if not isinstance(value, str):
-        raise FormError(f"{where}: expected {key} to be text, found {value!r:.60}")
-    return value
-
-
-def _schema_of(kind: type) -> Mapping[str, Any]:
+def _schema_of(kind: Any) -> Mapping[str, Any]:
     """The schema of a dataclass or a pydantic model."""
     if hasattr(kind, "model_json_schema"):
-        found: Mapping[str, Any] = kind.model_json_schema()
-        properties = {name: _inlined(asked, found) for name, asked in found["properties"].items()}
-        return {"type": "object", "description": found.get("description", ""), "properties": properties}
-    if not is_dataclass(kind):
-        raise FormError(
-            f"form: expected a JSON Schema, a dataclass or a pydantic model, found {kind.__name__}"
-        )
-    hints = get_type_hints(kind)
-    says = (
-        {"description": kind.__doc__} if kind.__doc__ and not kind.__doc__.startswith(kind.__name__) else {}
-    )
-    properties = {each.name: _property(each.name, hints[each.name]) for each in fields(kind)}
-    return {"type": "object", **says, "properties": properties}
+        return dict(kind.model_json_schema())
+    _require(is_dataclass(kind), "form", "a JSON Schema, a dataclass or a pydantic model", kind)
+    hints, says = get_type_hints(kind), kind.__doc__ or ""
+    return {
+        "description": "" if says.startswith(f"{kind.__name__}(") else says,
+        "properties": {each.name: _property(each.name, hints[each.name]) for each in fields(kind)},
+    }
 
 
 def _property(name: str, hint: Any) -> Mapping[str, Any]:
+    of, inner = get_origin(hint), get_args(hint)
     if hint is bool:
         return {"type": "boolean"}
     if isinstance(hint, type) and issubclass(hint, Enum):
         return {"enum": [each.value for each in hint]}
-    if get_origin(hint) is Literal:
-        return {"enum": list(get_args(hint))}
-    if get_origin(hint) in (set, frozenset, list) and get_args(hint):
-        return {"type": "array", "items": _property(name, get_args(hint)[0])}
-    if get_origin(hint) in (Union, UnionType):
-        raise FormError(f"{name}: expected one type, found {hint}; use Literal with None among its values")
-    raise FormError(f"{name}: expected bool, Literal, an Enum or a set of these, found {hint}")
-
-
-def _inlined(asked: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A property of a pydantic schema, with the enum that it refers to in its place."""
-    if "items" in asked:
-        return {**asked, "items": _inlined(asked["items"], schema)}
-    target = schema.get("$defs", {}).get(str(asked.get("$ref", "")).removeprefix("#/$defs/"), {})
-    rest = {key: value for key, value in asked.items() if key not in ("$ref", "default")}
-    return {**target, **rest}
+    if of in (set, frozenset, list) and inner:
+        return {"type": "array", "items": _property(name, inner[0])}
+    _require(of is Literal, name, "bool, Literal (with None among its values), Enum or a set of these", hint)
+    return {"enum": list(inner)}

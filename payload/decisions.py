@@ -1,10 +1,5 @@
 """Decisions on the wire: the probabilities of a form's options in a few bytes (SPEC.md, "Decisions").
 
-    byte 0    0xD0, and 1 where not every question of the form is answered
-    byte 1-2  the first bytes of the form's identity
-    byte 3-4  check: CRC-16 of the other bytes, XOR a hash of the form and the text asked about
-    then      the distributions, range coded
-
 A distribution is coded by breaking off its likeliest option, then the likeliest of the rest: an index, and
 the share of what is left, in steps of equal angle (asin of its root), each of which is worth as much. What
 remains is spread evenly. Responsible for these bytes. Not responsible for forms or for probabilities.
@@ -37,47 +32,46 @@ def encode_decisions(
     form: identity of the form. text: what it is asked about. sizes: number of options of each question.
     probabilities: of the questions answered, by index, each summing to 1.
     """
-    _check(sizes)
     for at, found in probabilities.items():
-        if (
-            not 0 <= at < len(sizes)
-            or len(found) != sizes[at]
-            or not math.isclose(sum(found), 1, abs_tol=1e-3)
-        ):
+        size = sizes[at] if 0 <= at < len(sizes) else None
+        if len(found) != size or not math.isclose(sum(found), 1, abs_tol=1e-3):
             raise PayloadError(f"question {at}: expected probabilities of its options, found {found!r:.80}")
-    coder = Coder(None)
-    partly = len(probabilities) < len(sizes)
-    for at, size in enumerate(sizes):
-        if partly:
-            coder.uniform(int(at in probabilities), 2)
-        if at in probabilities:
-            _code(coder, size, probabilities[at])
-    head = bytes([MARK | partly]) + form[:2]
-    body = coder.finish()
-    return head + (crc16(head + body) ^ _binding(form, text)).to_bytes(2, "big") + body
+    partly, coder = len(probabilities) < len(sizes), Coder(None)
+    _code_all(coder, sizes, partly, probabilities)
+    head, body = bytes([MARK | partly]) + form[:2], coder.finish()
+    return head + _check(form, text, head + body) + body
 
 
 def decode_decisions(data: bytes, form: bytes, text: str, sizes: Sequence[int]) -> dict[int, list[float]]:
     """The distributions by question; arguments as of `encode_decisions`. Raises PayloadError subclasses."""
-    _check(sizes)
-    head, check, body = data[:3], data[3:HEAD_BYTES], data[HEAD_BYTES:]
+    head, body = data[:3], data[HEAD_BYTES:]
     most = HEAD_BYTES + 4 * len(sizes) + 8
     if not HEAD_BYTES <= len(data) <= most:
         raise MalformedPayloadError(f"decisions: expected {HEAD_BYTES} to {most} bytes, found {len(data)}")
     if head[0] & 0xFE != MARK:
         raise VersionError(f"decisions: expected byte 0 of {MARK:#04x}, found {head[0]:#04x}")
-    if head[1:] != form[:2] or int.from_bytes(check, "big") != crc16(head + body) ^ _binding(form, text):
+    if head[1:] != form[:2] or data[3:HEAD_BYTES] != _check(form, text, head + body):
         raise ChecksumError(
             f"decisions: expected those of form {form[:2].hex()} about this text, found others, of form "
             f"{head[1:].hex()}; both sides need the same schema and the same text"
         )
     coder = Coder(body)
+    found = _code_all(coder, sizes, bool(head[0] & 1), None)
+    coder.check_end()
+    return found
+
+
+def _code_all(
+    coder: Coder, sizes: Sequence[int], partly: bool, exact: Mapping[int, Sequence[float]] | None
+) -> dict[int, list[float]]:
+    """Codes the distributions, or reads them where `exact` is None; returns them as they are read."""
+    if not 0 < len(sizes) <= MOST_QUESTIONS or not all(2 <= size <= MOST_OPTIONS for size in sizes):
+        most = f"1 to {MOST_QUESTIONS} questions of 2 to {MOST_OPTIONS} options"
+        raise PayloadError(f"decisions: expected {most}, found {sizes!r:.80}")
     found = {}
     for at, size in enumerate(sizes):
-        if head[0] & 1 and not coder.uniform(0, 2):
-            continue
-        found[at] = _code(coder, size, None)
-    coder.check_end()
+        if not partly or coder.uniform(int(exact is not None and at in exact), 2):
+            found[at] = _code(coder, size, None if exact is None else exact[at])
     return found
 
 
@@ -85,21 +79,19 @@ def _code(coder: Coder, size: int, exact: Sequence[float] | None) -> list[float]
     """Codes one distribution, or reads it; returns it as it is read."""
     left, mass = list(range(size)), 1.0
     found = [0.0] * size
-    breaks = STEPS if size <= 4 else STEPS[:2]
-    for steps in breaks:
+    for steps in STEPS if size <= 4 else STEPS[:2]:
         if len(left) == 1 or mass < LITTLE:
             break
-        place = max(range(len(left)), key=lambda at: exact[left[at]]) if exact else 0
-        place = coder.uniform(place, len(left))
         least = math.asin(math.sqrt(1 / len(left)))
         width = (math.pi / 2 - least) / steps
-        level = 0
+        place = level = 0
         if exact:
-            rest = sum(exact[option] for option in left)
-            share = min(1.0, exact[left[place]] / rest) if rest > 0 else 1.0
+            rest = [exact[option] for option in left]
+            place = rest.index(max(rest))
+            share = min(1.0, rest[place] / sum(rest)) if sum(rest) > 0 else 1.0
             level = min(steps - 1, max(0, int((math.asin(math.sqrt(share)) - least) / width)))
-        level = coder.uniform(level, steps)
-        share = math.sin(least + (level + 0.5) * width) ** 2
+        place = coder.uniform(place, len(left))
+        share = math.sin(least + (coder.uniform(level, steps) + 0.5) * width) ** 2
         found[left.pop(place)] = mass * share
         mass *= 1 - share
     for option in left:
@@ -107,11 +99,6 @@ def _code(coder: Coder, size: int, exact: Sequence[float] | None) -> list[float]
     return found
 
 
-def _check(sizes: Sequence[int]) -> None:
-    if not 0 < len(sizes) <= MOST_QUESTIONS or not all(2 <= size <= MOST_OPTIONS for size in sizes):
-        most = f"1 to {MOST_QUESTIONS} questions of 2 to {MOST_OPTIONS} options"
-        raise PayloadError(f"decisions: expected {most}, found {sizes!r:.80}")
-
-
-def _binding(form: bytes, text: str) -> int:
-    return int.from_bytes(hashlib.sha256(form + text.encode("utf-8")).digest()[:2], "big")
+def _check(form: bytes, text: str, data: bytes) -> bytes:
+    bound = int.from_bytes(hashlib.sha256(form + text.encode("utf-8")).digest()[:2], "big")
+    return (crc16(data) ^ bound).to_bytes(2, "big")

@@ -191,8 +191,7 @@ class Client:
         with self.request("/v1/decisions", BINARY, data) as response:
             found = response.read_at_most(MAX_TEXT_BYTES)
         try:
-            sizes = [len(slot.options) for slot in form.slots]
-            return decode_decisions(found, form.identity, text, sizes)
+            return decode_decisions(found, form.identity, text, form.sizes)
         except PayloadError as error:
             raise CloudUnavailableError(f"{self.url}: {error}") from None
 

@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -31,11 +30,10 @@ Read = tuple[Scores, Scores, int]
 
 
 def fit(read: Sequence[Read], accuracy: float | None = None) -> Calibration:
-    """The calibration under which the labels are likeliest.
+    """The calibration under which the labels are likeliest; raises FormError for too few rows.
 
     accuracy: of the questions that the device answers itself, which sets the threshold: the lowest above
               which this share of the rows is right. By default the threshold stays.
-    Raises FormError for too few rows.
     """
     if len(read) < LEAST_ROWS:
         raise FormError(f"calibrate: expected at least {LEAST_ROWS} answers, found {len(read)}")
@@ -43,62 +41,39 @@ def fit(read: Sequence[Read], accuracy: float | None = None) -> Calibration:
     best = min(tried, key=lambda each: loss(each, read))
     if accuracy is None:
         return best
-    found = [(each.max(), each.argmax() == right) for each, right in _probabilities(best, read)]
-    sure, right = (np.array(column) for column in zip(*found, strict=True))
+    found = [(best.probabilities(scores, prior), right) for scores, prior, right in read]
+    sure = np.array([each.max() for each, _ in found])
+    right = np.array([each.argmax() == right for each, right in found])
     kept = [t for t in THRESHOLDS if not (sure >= t).any() or right[sure >= t].mean() >= accuracy]
-    return replace(best, threshold=float(kept[0]))
+    return replace(best, threshold=float([*kept, 1][0]))
 
 
 def loss(calibration: Calibration, read: Sequence[Read]) -> float:
     """Mean negative log-likelihood of the labels, in nats."""
-    found = [each[right] for each, right in _probabilities(calibration, read)]
+    found = [calibration.probabilities(scores, prior)[right] for scores, prior, right in read]
     return float(-np.log(np.maximum(found, 1e-12)).mean())
-
-
-def _probabilities(calibration: Calibration, read: Sequence[Read]) -> list[tuple[Scores, int]]:
-    return [(calibration.probabilities(scores, prior), right) for scores, prior, right in read]
 
 
 def read_rows(path: Path, form: Form) -> list[tuple[str, list[int]]]:
     """The texts and right options of a JSONL file of {"text": ..., "value": {...}}; raises FormError."""
     rows = []
     for number, line in enumerate(read_text(path, FormError).splitlines(), 1):
-        if not line.strip():
-            continue
         try:
-            row = json.loads(line)
-            text, value = row["text"], row["value"]
-            rows.append((text, [_index(slot, value[slot.name]) for slot in form.slots]))
-            text.encode("utf-8")
+            if line.strip():
+                row = json.loads(line)
+                row["text"].encode("utf-8")
+                rows.append((row["text"], form.chosen(row["value"])))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            expected = 'expected {"text": ..., "value": an object of the schema}'
             found = f"found {type(error).__name__}: {error}"
-            raise FormError(
-                f'{path}, line {number}: expected {{"text": ..., "value": an object of the schema}}, {found}'
-            ) from None
+            raise FormError(f"{path}, line {number}: {expected}, {found}") from None
     return rows
-
-
-def _index(slot: Any, value: Any) -> int:
-    """The option of a slot that a labelled value stands for; raises ValueError."""
-    if slot.of_set:
-        return int(slot.member not in value)
-    for index, each in enumerate(slot.values):
-        if each == value and type(each) is type(value):
-            return index
-    raise ValueError(f"{slot.name}: {value!r:.40} is none of its options")
-
-
-def place(bundle: Bundle) -> Path:
-    """The file of a bundle's calibrations."""
-    return bundle.path.with_name(f"{bundle.path.name}.decisions.json")
 
 
 def load(bundle: Bundle, form: Form) -> Calibration | None:
     """What was fitted for this form and variant; None where nothing was. Raises FormError."""
-    path = place(bundle)
-    if not path.is_file():
-        return None
-    found = read_json(path, FormError).get(_key(bundle, form))
+    path, key = _place(bundle, form)
+    found = read_json(path, FormError).get(key) if path.is_file() else None
     try:
         return None if found is None else Calibration(**{name: float(value) for name, value in found.items()})
     except (TypeError, ValueError, AttributeError):
@@ -107,14 +82,16 @@ def load(bundle: Bundle, form: Form) -> Calibration | None:
 
 def save(bundle: Bundle, form: Form, calibration: Calibration) -> Path:
     """Keeps a calibration beside the bundle; raises FormError where nothing can be written there."""
-    path = place(bundle)
+    path, key = _place(bundle, form)
     known = read_json(path, FormError) if path.is_file() else {}
     try:
-        write_whole(path, json.dumps(known | {_key(bundle, form): asdict(calibration)}, indent=1).encode())
+        write_whole(path, json.dumps(known | {key: asdict(calibration)}, indent=1).encode())
     except OSError as error:
         raise FormError(f"{path}: expected a place to write to, found: {error.strerror}") from None
     return path
 
 
-def _key(bundle: Bundle, form: Form) -> str:
-    return f"{form.identity.hex()[:16]} {bundle.variant_name}"
+def _place(bundle: Bundle, form: Form) -> tuple[Path, str]:
+    """The file of a bundle's calibrations, and the name of a form's in it."""
+    path = bundle.path.with_name(f"{bundle.path.name}.decisions.json")
+    return path, f"{form.identity.hex()[:16]} {bundle.variant_name}"

@@ -20,9 +20,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_runtime.engine.base import MAX_CHUNK, Engine, Logits, common_prefix, log_total
+from edge_runtime.engine.base import Engine, Logits, log_total
 from edge_runtime.engine.shared import SharedModel
 from edge_runtime.form import Form, Slot
+from edge_runtime.predictor import read_logits
 from edge_runtime.text.prompt_form import PromptForm
 
 Scores = NDArray[np.float64]
@@ -117,51 +118,36 @@ def read_scores(model: SharedModel, prompts: PromptForm, form: Form, prompt: str
     ids, encode = prompts.ids(prompt), prompts.tokenizer.encode
     found: list[Scores] = []
     with model.lease(ids) as engine:
-        engine.rewind(min(common_prefix(engine.tokens, ids), len(ids) - 1))
-        pending = ids[engine.length :]
         for part, behind in zip(form.parts, [*form.parts[1:], ""], strict=True):
             if isinstance(part, str):
-                pending = pending + encode(part)
+                ids = ids + encode(part)
                 continue
-            options = [encode(option) for option in part.options]
-            whole = options  # an option that begins another one has to end
-            if not _apart(options):
+            options = whole = [encode(option) for option in part.options]
+            ordered = sorted(options)
+            if any(longer[: len(short)] == short for short, longer in pairwise(ordered)):
+                # An option that begins another one has to end.
                 whole = [encode(option + str(behind)[:1]) for option in part.options]
-            scores = _scores(engine, pending, whole)
-            found.append(scores)
-            pending = options[int(scores.argmax())]
+            found.append(_scores(engine, ids, whole))
+            ids = ids + options[int(found[-1].argmax())]
     return found
 
 
-def _apart(branches: Sequence[Sequence[int]]) -> bool:
-    """Whether none begins another."""
-    ordered = sorted(map(tuple, branches))
-    return all(b[: len(a)] != a for a, b in pairwise(ordered))
-
-
-def _scores(engine: Engine, pending: Sequence[int], branches: Sequence[Sequence[int]]) -> Scores:
-    """Runs the pending tokens, and each branch from there; the cache ends behind the pending tokens."""
-    first = _log_probs(_run(engine, pending))
+def _scores(engine: Engine, ids: Sequence[int], branches: Sequence[Sequence[int]]) -> Scores:
+    """The scores of branches behind a text: a pass for each that has several tokens, with the first of which
+    runs what of the text is not in the cache.
+    """
+    at = max(range(len(branches)), key=lambda each: len(branches[each]) > 1)
+    rows = read_logits(engine, ids, branches[at][:-1])
+    first = _log_probs(next(rows))
     scores = np.array([first[branch[0]] for branch in branches], np.float64)
-    length = engine.length
     best = -math.inf
-    for at in np.argsort(-scores, kind="stable").tolist():
-        rest = branches[at]
-        if len(rest) > 1 and scores[at] > best - HOPELESS:
-            rows = engine.append(rest[:-1], range(len(rest) - 1))
-            scores[at] += sum(_log_probs(row)[id_] for row, id_ in zip(rows, rest[1:], strict=True))
-            engine.rewind(length)
-        best = max(best, scores[at])
+    for each in sorted(range(len(branches)), key=lambda each: (each != at, -scores[each])):
+        rest = branches[each][1:]
+        if rest and scores[each] > best - HOPELESS:
+            rows = rows if each == at else read_logits(engine, ids, branches[each][:-1], 1)
+            scores[each] += sum(_log_probs(row)[id_] for row, id_ in zip(rows, rest, strict=True))
+        best = max(best, scores[each])
     return scores
-
-
-def _run(engine: Engine, ids: Sequence[int]) -> Logits:
-    """The logits behind these tokens, which a pass may be too small for."""
-    *before, last = (ids[start : start + MAX_CHUNK] for start in range(0, len(ids), MAX_CHUNK))
-    for chunk in before:
-        engine.append(chunk)
-    found: Logits = engine.append(last, [len(last) - 1])[0]
-    return found
 
 
 def _log_probs(logits: Logits) -> Scores:

@@ -20,6 +20,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from common.files import json_object
 from common.installed import remedy
 from edge_runtime.grammar.errors import GrammarError
 
@@ -63,7 +64,11 @@ class Grammar:
     @classmethod
     def json_schema(cls, schema: str | Mapping[str, Any]) -> Grammar:
         """A JSON Schema, parsed or as text. Raises GrammarError where it is no JSON object."""
-        return cls(Kind.JSON_SCHEMA, _json(_object(schema)))
+        if isinstance(schema, str):
+            schema = json_object(schema, "JSON Schema", GrammarError)
+        elif not isinstance(schema, Mapping):
+            raise GrammarError(f"JSON Schema: expected an object, found {schema!r:.60}")
+        return cls(Kind.JSON_SCHEMA, _json(schema))
 
     @classmethod
     def regex(cls, pattern: str) -> Grammar:
@@ -129,17 +134,6 @@ def library() -> Any:
             f"grammar: expected the package llguidance, found none: {remedy('grammar')}"
         ) from None
     return llguidance
-
-
-def _object(schema: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(schema, str):
-        try:
-            schema = json.loads(schema)
-        except (ValueError, RecursionError) as error:
-            raise GrammarError(f"JSON Schema: expected JSON, found: {error}") from None
-    if not isinstance(schema, Mapping):
-        raise GrammarError(f"JSON Schema: expected an object, found {schema!r:.60}")
-    return schema
 
 
 def _json(value: Mapping[str, Any]) -> str:

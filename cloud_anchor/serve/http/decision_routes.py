@@ -37,64 +37,58 @@ class FormReader:
 
     async def read(self, form: Form, text: str, asked: list[int], passes: int) -> Mapping[int, list[float]]:
         """The probabilities of the slots asked for. Raises ServiceError, and RequestError for a long text."""
+        model = self._pipeline.model
+        if not isinstance(model, MaskedModel):
+            raise _none("a model whose slots can be read", model.source)
         if self._asked > self._limits.queue:
             raise overloaded(f"at most {self._limits.queue} requests that wait", "more", RETRY_SECONDS)
+
+        def work() -> Mapping[int, list[float]]:
+            question = FormQuestion.of(self._pipeline, form, form.question(text), asked)
+            return probabilities(question, read_forms(model, [question], passes)[0])
+
         self._asked += 1
         try:
-            work = asyncio.get_running_loop().run_in_executor(
-                self._thread, self._read, form, text, asked, passes
-            )
-            return await asyncio.wait_for(work, self._limits.deadline)
+            found = asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await asyncio.wait_for(found, self._limits.deadline)
         except TimeoutError:
             raise too_late(self._limits.deadline) from None
         finally:
             self._asked -= 1
 
-    def _read(self, form: Form, text: str, asked: list[int], passes: int) -> Mapping[int, list[float]]:
-        model = self._pipeline.model
-        if not isinstance(model, MaskedModel):
-            remedy = "Ask a service of Dream, LLaDA or another model that predicts masked tokens."
-            raise ServiceError(404, "no_decisions", "a model whose slots can be read", model.source, remedy)
-        question = FormQuestion.of(self._pipeline, form, form.question(text), asked)
-        return probabilities(question, read_forms(model, [question], passes)[0])
+
+def _none(expected: str, found: str) -> ServiceError:
+    remedy = "Ask a service of Dream, LLaDA or another model that predicts masked tokens."
+    return ServiceError(404, "no_decisions", expected, found, remedy)
 
 
 def install_decisions(app: FastAPI, backend: Backend, reader: FormReader | None) -> None:
     """Adds /v1/decisions to an application; None: it says that there is none."""
+    payload = {
+        "description": "The distributions, as SPEC.md says under Decisions.",
+        "content": {BINARY: {"schema": {"type": "string", "format": "binary"}}},
+    }
 
     @app.post(
         "/v1/decisions",
         response_class=Response,
-        responses={
-            200: {
-                "description": "The distributions, as SPEC.md says under Decisions.",
-                "content": {BINARY: {"schema": {"type": "string", "format": "binary"}}},
-            },
-            **error_responses(404, *PAYLOAD_ERRORS),
-        },
+        responses={200: payload, **error_responses(404, *PAYLOAD_ERRORS)},
     )
     async def decisions(request: Request, body: Annotated[DecisionsRequest, Body()]) -> Response:
         """The probabilities of a form's options for a text, read in one pass: nothing is written."""
         require_ready(backend)
         if reader is None:
-            remedy = "Ask a service that runs its model in its own process."
-            raise ServiceError(404, "no_decisions", "a service that reads forms", "one without", remedy)
+            raise _none("a service that reads forms", "one without")
         try:
             form = Form.of(body.form)
-        except FormError as error:
-            raise ServiceError(400, "invalid_form", "a form", str(error), "Change the schema.") from None
-        asked = sorted(set(range(len(form.slots)) if body.asked is None else body.asked))
-        if asked and asked[-1] >= len(form.slots):
-            raise ServiceError(
-                400, "invalid_form", f"questions below {len(form.slots)}", str(asked[-1]), "Ask for these."
-            )
-        try:
+            asked = sorted(set(range(len(form.slots)) if body.asked is None else body.asked))
+            if asked and asked[-1] >= len(form.slots):
+                raise FormError(f"asked: expected questions below {len(form.slots)}, found {asked[-1]}")
             found = await while_present(
                 request.receive, reader.read(form, body.text, asked, body.passes or 1)
             )
+        except FormError as error:
+            raise ServiceError(400, "invalid_form", "a form", str(error), "Change the schema.") from None
         except RequestError as error:
-            raise ServiceError(
-                413, "prompt_too_long", "a text that fits", str(error), "Shorten it."
-            ) from None
-        sizes = [len(slot.options) for slot in form.slots]
-        return Response(encode_decisions(form.identity, body.text, sizes, found), media_type=BINARY)
+            raise ServiceError(413, "prompt_too_long", "a text that fits", str(error), "Cut it.") from None
+        return Response(encode_decisions(form.identity, body.text, form.sizes, found), media_type=BINARY)

@@ -98,6 +98,13 @@ class Form:
             schema = json_object(schema, "form", FormError)
         return _compiled(schema)
 
+    @classmethod
+    def in_folder(cls, folder: Path | None) -> dict[str, Form]:
+        """The forms of a folder's JSON Schemas (*.json), by name; raises FormError."""
+        forms = [cls.of(path) for path in sorted(folder.glob("*.json"))] if folder else []
+        _require(forms or folder is None, str(folder), "a folder with JSON Schemas, *.json", "none")
+        return {form.name: form for form in forms}
+
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
         return tuple(part for part in self.parts if isinstance(part, Slot))
@@ -122,6 +129,11 @@ class Form:
     def identity(self) -> bytes:
         """32 bytes that follow from all of it."""
         return hashlib.sha256(self._text).digest()
+
+    @property
+    def name(self) -> str:
+        """The identity's first 8 hex digits, by which a form is asked for where both sides have it."""
+        return self.identity[:4].hex()
 
     def question(self, text: str) -> str:
         """The prompt that asks the form's questions about a text."""

@@ -56,6 +56,12 @@ class _AskArguments(ModelOptions, OutputOptions):
     link: str = option(
         "", "the link, such as udp:HOST:PORT; see links/README.md", metavar="ADDRESS", required=True
     )
+    schema: Path | None = option(
+        None,
+        "answer this form's questions about the text (see edge_runtime.decide); the gateway has it too",
+        Path,
+        metavar="FILE",
+    )
     seal: Path | None = option(
         None,
         "this device's NAME.device.seal; see links/README.md",
@@ -84,10 +90,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: _AskArguments) -> int:
     from edge_runtime.bundle.lookup import gateway_bundle
     from edge_runtime.cloud import CloudQuestion
+    from edge_runtime.decide import answer as decided
     from edge_runtime.decode.forced import FillOptions
+    from edge_runtime.form import Form
     from edge_runtime.session import EdgeSession
     from links import open_link
-    from links.asking import LinkCloud, retry_budget
+    from links.asking import LinkCloud, LinkDecider, retry_budget
     from links.quota import Quota, state_folder
     from links.seal import Seal, SealedLink
 
@@ -99,6 +107,9 @@ def _run(args: _AskArguments) -> int:
         raise UsageError("question: expected a text, found an empty one")
     if args.fraction is not None and not 0 < args.fraction <= 1:
         raise UsageError(f"fraction: expected above 0, at most 1, found {args.fraction:g}")
+    if args.schema is not None and question is None:
+        raise UsageError("--schema: expected a text that its questions are about, found none")
+    form = Form.of(args.schema) if args.schema else None
     budget = retry_budget(args.airtime, args.timeout)
     quota = Quota(state_folder() / "spent.json", args.spend_day) if args.spend_day < math.inf else None
     edge = open_runtime(args, gateway_bundle(args.edge))
@@ -108,6 +119,11 @@ def _run(args: _AskArguments) -> int:
         if seal is not None:
             link = SealedLink(link, [seal])
         cloud = LinkCloud(link, budget, quota, args.fraction)
+        if form is not None:
+            assert question is not None
+            code = decided(edge, form, question, LinkDecider(cloud, edge), None, args.json)
+            print(link_line(link), file=sys.stderr)
+            return code
         if question is None:
             edge.preload()
             return Chat(EdgeSession(edge), cloud, max_tokens=args.max_tokens).run()

@@ -10,18 +10,21 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edge_runtime.cloud import CloudQuestion
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, LinkError, UsageError
+from edge_runtime.form import Form
+from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import as_messages
 from links.datagram import Link, Traffic
 from links.exchange import QuestionExchange, RetryBudget
 from links.frames import MAX_QUESTION_BYTES, Question, RefusalCode, encode_question
-from links.frames.conversation import conversation_text, messages_of, shorter
+from links.frames.conversation import conversation_text, decision_text, messages_of, shorter
 from links.quota import Quota
-from payload import PayloadError, Shared
+from payload import AnchorSet, Base, PayloadError, Shared
+from payload.decisions import decode_decisions
 
 log = logging.getLogger("links")
 
@@ -29,7 +32,8 @@ REASONS = {
     RefusalCode.OVERLOADED: "it is busy",
     RefusalCode.OTHER_CONTRACT: "it has another contract; get the bundle of its service: "
     "python -m edge_runtime.bundle get, with the service's address",
-    RefusalCode.NOT_UNDERSTOOD: "it does not understand the question; update the older side",
+    RefusalCode.NOT_UNDERSTOOD: "it does not understand the question; update the older side, or give it the "
+    "form (--forms)",
     RefusalCode.OTHER_PREDICTIONS: "its edge model is not this device's",
     RefusalCode.TOO_LONG: "the question is too long for its model, or a frame too short for an answer",
     RefusalCode.NOT_ALLOWED: "it does not know this device's key",
@@ -167,6 +171,37 @@ class LinkCloud:
             raise CloudUnavailableError(str(error)) from error
         question.report.left_out = len(whole) - len(messages)
         return text, frame
+
+
+class _FormQuestion(CloudQuestion):
+    """Some of a form's questions about a text. found: their probabilities."""
+
+    def __init__(
+        self, cloud: LinkCloud, edge: EdgeRuntime, form: Form, text: str, asked: Sequence[int]
+    ) -> None:
+        prompt, self._text = decision_text(form, text, asked)
+        super().__init__(cloud, edge, prompt, stream=False)
+        self._form = form
+        self.found: dict[int, list[float]] = {}
+
+    def take(
+        self, data: bytes, base: Base | None = None, prompt_ids: Sequence[int] | None = None
+    ) -> AnchorSet:
+        self.found = decode_decisions(data, self._form.identity, self._text, self._form.sizes)
+        return self.edge.no_anchors
+
+
+@dataclass(frozen=True)
+class LinkDecider:
+    """The gateway at the other end of a link, which has a form too, as who reads it (`reading.Decider`)."""
+
+    cloud: LinkCloud
+    edge: EdgeRuntime
+
+    def decide(self, form: Form, text: str, asked: Sequence[int]) -> Mapping[int, Sequence[float]]:
+        question = _FormQuestion(self.cloud, self.edge, form, text, asked)
+        self.cloud.ask(question)
+        return {at: found for at, found in question.found.items() if at in asked}
 
 
 def retry_budget(airtime: float | None, seconds: float) -> RetryBudget:

@@ -16,7 +16,8 @@ from payload.errors import ChecksumError, MalformedPayloadError, PayloadError, V
 from payload.header import crc16
 
 MARK = 0xD0
-HEAD_BYTES = 5
+HEAD_BYTES = 4
+"""As of a payload: what it is, of whom, and a check."""
 STEPS = (14, 8, 4)
 """Levels of the share of the first, second and third option that is broken off."""
 LITTLE = 0.01
@@ -38,22 +39,22 @@ def encode_decisions(
             raise PayloadError(f"question {at}: expected probabilities of its options, found {found!r:.80}")
     partly, coder = len(probabilities) < len(sizes), Coder(None)
     _code_all(coder, sizes, partly, probabilities)
-    head, body = bytes([MARK | partly]) + form[:2], coder.finish()
+    head, body = bytes([MARK | partly]) + form[:1], coder.finish()
     return head + _check(form, text, head + body) + body
 
 
 def decode_decisions(data: bytes, form: bytes, text: str, sizes: Sequence[int]) -> dict[int, list[float]]:
     """The distributions by question; arguments as of `encode_decisions`. Raises PayloadError subclasses."""
-    head, body = data[:3], data[HEAD_BYTES:]
+    head, body = data[:2], data[HEAD_BYTES:]
     most = HEAD_BYTES + 4 * len(sizes) + 8
     if not HEAD_BYTES <= len(data) <= most:
         raise MalformedPayloadError(f"decisions: expected {HEAD_BYTES} to {most} bytes, found {len(data)}")
     if head[0] & 0xFE != MARK:
         raise VersionError(f"decisions: expected byte 0 of {MARK:#04x}, found {head[0]:#04x}")
-    if head[1:] != form[:2] or data[3:HEAD_BYTES] != _check(form, text, head + body):
+    if head[1:] != form[:1] or data[2:HEAD_BYTES] != _check(form, text, head + body):
         raise ChecksumError(
-            f"decisions: expected those of form {form[:2].hex()} about this text, found others, of form "
-            f"{head[1:].hex()}; both sides need the same schema and the same text"
+            f"decisions: expected those of form {form[:1].hex()}.. about this text, found others, of form "
+            f"{head[1:].hex()}..; both sides need the same schema and the same text"
         )
     coder = Coder(body)
     found = _code_all(coder, sizes, bool(head[0] & 1), None)

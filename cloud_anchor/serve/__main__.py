@@ -62,6 +62,7 @@ class ServeOptions(PipelineOptions):
         flags=("--bundle",),
         action=argparse.BooleanOptionalAction,
     )
+    forms: Path | None = option(None, "folder of JSON Schemas that requests may name", Path, metavar="DIR")
     batch: int | None = option(None, "answers denoised together (default 8)", int, metavar="N")
     queue: int | None = option(None, "requests that may wait (default 64)", int, metavar="N")
     deadline: float | None = option(None, "seconds per request (default 30)", float, metavar="S")
@@ -112,8 +113,9 @@ def _run(options: ServeOptions) -> int:
     from cloud_anchor.serve.http.keys import ApiKeys
     from cloud_anchor.serve.http.server import Server
     from cloud_anchor.serve.http.telemetry import Metrics
+    from edge_runtime.form import Form
 
-    keys, began = ApiKeys.read(options.keys), time.monotonic()
+    keys, forms, began = ApiKeys.read(options.keys), Form.in_folder(options.forms), time.monotonic()
     with _listen(options.host, options.port) as listener:
         if options.threads is not None:
             torch.set_num_threads(options.threads)
@@ -124,7 +126,7 @@ def _run(options: ServeOptions) -> int:
         backend = LocalBackend(pipeline, config, limits, selection, metrics.step, options.model)
         page = _page(options, backend)
         bundle = pipeline.edge.bundle if pipeline.edge is not None and options.give_bundle else None
-        reader = FormReader(pipeline, limits)
+        reader = FormReader(pipeline, limits, forms)
         app = create_app(backend, keys, limits, metrics, page, bundle, reader)
 
         server = Server(app, limits, began)

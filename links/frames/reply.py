@@ -26,6 +26,7 @@ from links.frames.kinds import (
     peek_frame,
 )
 from payload.bytesio import Reader, varint
+from payload.decisions import MARK as DECISIONS
 from payload.errors import (
     AnchorRangeError,
     ChecksumError,
@@ -212,8 +213,8 @@ def _check_payload(payload: bytes) -> None:
         raise MalformedPayloadError(
             f"answer frame: expected a payload of at least {HEADER_BYTES} bytes, found {len(payload)}"
         )
-    if payload[0] >> 6 != VERSION:
-        raise VersionError(f"answer frame: expected a payload of version {VERSION}, found {payload[0] >> 6}")
+    if payload[0] >> 6 != VERSION and payload[0] & 0xFE != DECISIONS:
+        raise VersionError(f"answer frame: expected a payload of version {VERSION}, found {payload[0]:#04x}")
 
 
 def _with_check_over(before: bytes, payload: bytes) -> bytes:

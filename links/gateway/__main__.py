@@ -67,6 +67,9 @@ class _GatewayArguments:
         "comes with this package)",
         metavar="BUNDLE",
     )
+    forms: Path | None = option(
+        None, "folder of JSON Schemas (*.json), whose questions are answered too", Path, metavar="DIR"
+    )
     threads: int | None = option(None, "of the edge model, which reads questions", int, metavar="N")
     timeout: float = option(60.0, "for an answer of the service (default 60)", metavar="S")
     seals: list[Path] | None = option(
@@ -105,10 +108,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: _GatewayArguments) -> int:
     from edge_runtime.bundle.lookup import gateway_bundle
     from edge_runtime.client.chat_server import ChatServer
+    from edge_runtime.form import Form
     from edge_runtime.runtime import EdgeRuntime
     from links import open_link
     from links.gateway.answering import Gateway, serve_link
-    from links.gateway.service import AnchorSource, ChatSource, ServiceSource
+    from links.gateway.service import AnchorSource, ChatSource, FormSource, ServiceSource
     from links.quota import Quota, state_folder
     from links.seal import Seal, SealedLink
 
@@ -118,6 +122,7 @@ def _run(args: _GatewayArguments) -> int:
         server = ChatServer.open(args.backend, args.model, args.key_file, args.timeout)
     elif args.service is not None:
         client = open_client("service", args.service, args.key_file, args.timeout)
+    forms = Form.in_folder(args.forms)
     quota = Quota(state_folder() / "gateway.json", args.spend_peer, args.spend_day)
     edge = EdgeRuntime.open(gateway_bundle(args.edge), threads=args.threads)
     stop, stopped_by = threading.Event(), signal.SIGTERM
@@ -135,6 +140,7 @@ def _run(args: _GatewayArguments) -> int:
         source: AnchorSource
         if client is not None:
             source = ServiceSource.open(client, edge.bundle.contract.identity, confidence=args.confidence)
+            source = FormSource(forms, client, source)
         else:
             assert server is not None  # the parser requires one of them
             source = ChatSource(server, edge)

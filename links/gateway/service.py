@@ -6,18 +6,22 @@ for HTTP (see `edge_runtime.client`) or for the payload of a text (see `edge_run
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from edge_runtime.client.chat_server import ChatServer
 from edge_runtime.client.client import Client, ReceivedPayload, ServiceDescription
+from edge_runtime.decisions.reading import Decider
 from edge_runtime.errors import CloudUnavailableError, UsageError
 from edge_runtime.finished import chain_of
+from edge_runtime.form import Form
 from edge_runtime.runtime import EdgeRuntime
 from links.frames import Question
-from links.frames.conversation import messages_of
+from links.frames.conversation import decision_of, messages_of
 from payload import Codec
+from payload.decisions import encode_decisions
+from payload.errors import OversizedPayloadError, PayloadError
 
 
 class AnchorSource(Protocol):
@@ -84,3 +88,24 @@ class ChatSource:
         codec = Codec.PREDICTIVE if question.predictive else Codec.COMPACT
         for data, delta, last in chain_of(self.edge, text, prompt, room, codec):
             yield ReceivedPayload(data, delta, last)
+
+
+@dataclass(frozen=True)
+class FormSource:
+    """What is asked of a form goes to who reads it, everything else to another source. forms: by name."""
+
+    forms: Mapping[str, Form]
+    reader: Decider
+    other: AnchorSource
+
+    def payloads(self, question: Question, room: int) -> Iterator[ReceivedPayload]:
+        if (asked := decision_of(question.text)) is None:
+            return self.other.payloads(question, room)
+        name, slots, text = asked
+        form = self.forms.get(name)
+        if form is None or not slots or slots[-1] >= len(form.slots):
+            raise PayloadError(f"form {name}: expected one of {', '.join(self.forms) or 'none'} (--forms)")
+        data = encode_decisions(form.identity, text, form.sizes, self.reader.decide(form, text, slots))
+        if len(data) > room:
+            raise OversizedPayloadError(f"answer: expected at most {room} bytes, found {len(data)}")
+        return iter([ReceivedPayload(data, delta=False)])

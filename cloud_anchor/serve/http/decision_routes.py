@@ -28,10 +28,12 @@ RETRY_SECONDS = 2.0
 
 
 class FormReader:
-    """Reads forms with a pipeline's model, one request after the other, in a thread of its own."""
+    """Reads forms with a pipeline's model, one request after the other, in a thread of its own. forms: that
+    requests may name.
+    """
 
-    def __init__(self, pipeline: Pipeline, limits: Limits) -> None:
-        self._pipeline, self._limits = pipeline, limits
+    def __init__(self, pipeline: Pipeline, limits: Limits, forms: Mapping[str, Form] | None = None) -> None:
+        self._pipeline, self._limits, self.forms = pipeline, limits, forms or {}
         self._thread = ThreadPoolExecutor(1, "forms")
         self._asked = 0
 
@@ -80,7 +82,7 @@ def install_decisions(app: FastAPI, backend: Backend, reader: FormReader | None)
         if reader is None:
             raise _none("a service that reads forms", "one without")
         try:
-            form = Form.of(body.form)
+            form = reader.forms.get(str(body.form)) or Form.of(body.form)
             asked = sorted(set(range(len(form.slots)) if body.asked is None else body.asked))
             if asked and asked[-1] >= len(form.slots):
                 raise FormError(f"asked: expected questions below {len(form.slots)}, found {asked[-1]}")

@@ -161,8 +161,9 @@ class StreamRequest(_PromptFields):
 class DecisionsRequest(_StrictModel):
     """Questions with listed options about a text."""
 
-    form: dict[str, Any] = Field(
-        description="A JSON Schema of booleans, enums, integers of at most 64 values and arrays of enums."
+    form: dict[str, Any] | str = Field(
+        description="A JSON Schema of booleans, enums, integers of at most 64 values and arrays of enums, or "
+        "the name of a form that the service has: the first 8 hex digits of its identity."
     )
     text: str
     asked: Annotated[list[Annotated[int, Field(ge=0), WHOLE]], Field(max_length=64)] | None = _optional(

@@ -14,14 +14,16 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from cloud_anchor.errors import RequestError
-from common.cli import CommandParser, run_command
+from common.cli import option, run_options
 from common.files import read_json, write_whole
 from lab.store import TABLES
 from lab.tables import Table, markdown
@@ -56,60 +58,22 @@ class Summary(NamedTuple):
     def lines(self, table: Figures) -> str:
         """In Markdown, ours in bold; raises RequestError where a row is not there."""
         found = {tuple(row[key] for key in table["columns"][:2]): row for row in table["rows"]}
-        if absent := [key for key in self.rows.values() if key not in found]:
+        if absent := [key for key in self.rows.values() if tuple(key) not in found]:
             raise RequestError(f"figures {self.place}: expected the rows {absent}, found none")
         lines = [
             [f"**{label}**" if "edge-aware" in label else label]
-            + [_cell(found[key].get(column), digits, wide) for column, digits, wide in self.columns.values()]
+            + [
+                _cell(found[tuple(key)].get(column), digits, wide)
+                for column, digits, wide in self.columns.values()
+            ]
             for label, key in self.rows.items()
         ]
         return markdown(pd.DataFrame(lines, columns=[self.first, *self.columns]))
 
 
-_SENT = {
-    "the paper's anchors": ("19 (10%)", "anchors, filled"),
-    "a prefix of the finished answer, of at most as many bytes": ("19 (10%)", "prefix of as many, continued"),
-    "edge-aware (the default)": ("19 (10%)", "edge-aware, rule 0.9"),
-}
-_FULL = {"the finished answer": ("192 (100%)", "full run")}
-_BY_LENGTH = {
-    "F1, under 20": ("F1, under 20", 2, False),
-    "20 to 59": ("F1, 20 to 59", 2, False),
-    "60 and more": ("F1, 60 and more", 2, True),
-    "told, 60 and more": ("graded, 60 and more", 2, True),
-    "right, 60 and more": ("right, 60 and more", 2, True),
-    "bytes, 60 and more": ("bytes, 60 and more", 0, False),
-}
 SUMMARIES = {
-    "summary": Summary(
-        "testbed/by length",
-        {"nothing: the device alone": ("19 (10%)", "edge alone")}
-        | _SENT
-        | {"the same after 25% of the steps": ("48 (25%)", "edge-aware, rule 0.9")}
-        | _FULL,
-        _BY_LENGTH,
-    ),
-    "summary_taught": Summary(
-        "taught_main/by length",
-        _SENT | {"every prediction": ("19 (10%)", "early stop: every prediction, rule 0.9")} | _FULL,
-        _BY_LENGTH,
-        "taught, sent",
-    ),
-    "coder-summary": Summary(
-        "coder/real",
-        {
-            "nothing: the device alone": ("", "edge alone"),
-            "the paper's anchors at 10% of the steps": ("10%", "anchors, filled"),
-            "a prefix of as many tokens": ("10%", "prefix of as many, continued"),
-            "the whole answer, edge-aware": ("", "whole answer, edge-aware"),
-        },
-        {
-            "F1": ("F1", 2, True),
-            "right": ("right", 2, True),
-            "tokens sent": ("sent", 1, False),
-            "bytes": ("predictive", 1, False),
-        },
-    ),
+    name: Summary(**fields)
+    for name, fields in tomllib.loads((ROOT / FIGURES / "summaries.toml").read_text("utf-8")).items()
 }
 """The tables of README.md."""
 
@@ -219,27 +183,26 @@ def file_text(figures: Figures) -> str:
     return text.replace('{"', '\n{"').lstrip("\n") + "\n"
 
 
+@dataclass(frozen=True)
+class PublishOptions:
+    """Write the pages that show measured figures, or check them."""
+
+    take: Path | None = option(None, "publish this results folder first", Path, metavar="FOLDER")
+    name: str | None = option(None, "its name in lab/results (default: the folder's)")
+    note: str | None = option(None, "a sentence for its description, such as what else the machine did")
+    check: bool = option(False, "write nothing; exit code 1 where a page differs")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m lab publish",
-        description="Write the pages that show measured figures, or check them.",
-        epilog=EPILOG,
-    )
-    parser.add_argument("--take", type=Path, metavar="FOLDER", help="publish this results folder first")
-    parser.add_argument("--name", help="its name in lab/results (default: the folder's)")
-    parser.add_argument("--note", help="a sentence for its description, such as what else the machine did")
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit code 1 where a page differs"
-    )
-    args = parser.parse_args(argv)
+    return run_options("lab publish", run, PublishOptions, argv, EPILOG)
 
-    def run() -> int:
-        if not (ROOT / FIGURES).is_dir():
-            raise RequestError(f"{ROOT}: expected a checkout of the repository, found no {FIGURES}")
-        name = args.name or (args.take.resolve().name if args.take else "")
-        return publish({name: take(args.take, args.note)} if args.take else {}, args.check)
 
-    return run_command("publish", run)
+def run(options: PublishOptions) -> int:
+    if not (ROOT / FIGURES).is_dir():
+        raise RequestError(f"{ROOT}: expected a checkout of the repository, found no {FIGURES}")
+    folder = options.take
+    name = options.name or (folder.resolve().name if folder else "")
+    return publish({name: take(folder, options.note)} if folder else {}, options.check)
 
 
 def publish(taken: Mapping[str, Figures], check: bool) -> int:

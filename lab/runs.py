@@ -99,10 +99,7 @@ class Run:
 
 
 def denoise_steps(
-    model: MaskedModel,
-    prompts: Sequence[Sequence[int]],
-    config: DenoiseConfig,
-    state: State | None = None,
+    model: MaskedModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig, state: State | None = None
 ) -> Iterator[State]:
     """Yields the state after each step, up to config.steps, of new answers or of those in `state`.
 

@@ -13,22 +13,25 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from cloud_anchor.model.checkpoint import build_net, load_model
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.families import DREAM_7B, FAMILIES
 from cloud_anchor.sampling.protocol import MaskedModel
-from common.cli import CommandParser, run_command
+from common.cli import option, run_options
 from edge_runtime.system import peak_rss_bytes, resident_memory
 from lab.benches.random_checkpoint import write_tokenizer
 from lab.benches.write_gguf import TYPES, StoredTensor, write_tensors
+from lab.tables import markdown
 
 PROMPT, MASK, END, STEPS, CORES = 64, 303, 300, 13, (4, 8, 16)
 
@@ -80,39 +83,40 @@ def measure(path: Path | None, canvases: Sequence[int], threads: int, repeat: in
     return found | resident_memory() | {"peak": peak_rss_bytes()}
 
 
+@dataclass(frozen=True)
+class FullGgufOptions:
+    """A random GGUF file of Dream-7B's shape, in Q8_0, and its cost."""
+
+    folder: Path = option(None, "where the file goes; it is kept", Path, flags=("folder",))
+    canvas: tuple[int, ...] = option((64, 128, 256), "positions")
+    threads: int = option(2, "of the processor")
+    repeat: int = option(3, "passes, of which the median counts")
+
+
+def run(options: FullGgufOptions) -> None:
+    path, threads = options.folder / "dream-7b-random-q8_0.gguf", options.threads
+    if not path.is_file():
+        part = path.with_suffix(".part")
+        write_random(options.folder, part)
+        part.rename(path)
+    print(f"{path}: {path.stat().st_size / 1e9:.2f} GB\n")
+    heads, rows = [f"canvas {canvas}" for canvas in options.canvas], []
+    for name, file in (("llama.cpp, Q8_0", path), ("PyTorch, bfloat16", None)):
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            cost = pool.submit(measure, file, options.canvas, threads, options.repeat).result()
+        held = (cost["anonymous"] + cost["file-backed"]) / 1e9
+        row = {"": name, "load s": f"{cost['load']:.1f}"}
+        row["resident GB (anonymous)"] = f"{held:.2f} ({cost['anonymous'] / 1e9:.2f})"
+        row["peak GB"] = f"{cost['peak'] / 1e9:.2f}"
+        row |= {f"s, {head}": f"{cost[head]:.2f}" for head in heads}
+        took = STEPS * cost[heads[0]] * threads
+        row |= {f"{STEPS} passes of {heads[0]}, s on {n} cores": f"{took / n:.0f}" for n in CORES}
+        rows.append(row)
+    print(markdown(pd.DataFrame(rows)))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(prog="python -m lab.benches.full_gguf", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where the file goes; it is kept")
-    parser.add_argument("--canvas", type=int, nargs="+", default=[64, 128, 256])
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=3)
-    args = parser.parse_args(argv)
-
-    def run() -> None:
-        path = args.folder / "dream-7b-random-q8_0.gguf"
-        if not path.is_file():
-            part = path.with_suffix(".part")
-            write_random(args.folder, part)
-            part.rename(path)
-        size, heads = path.stat().st_size, [f"canvas {canvas}" for canvas in args.canvas]
-        print(f"{path}: {size / 1e9:.2f} GB\n")
-        print(
-            "| | load s | resident GB (anonymous) | peak GB | " + " | ".join(f"s, {h}" for h in heads) + " |"
-        )
-        print("|---" * (4 + len(heads)) + "|")
-        for name, file in (("llama.cpp, Q8_0", path), ("PyTorch, bfloat16", None)):
-            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                cost = pool.submit(measure, file, args.canvas, args.threads, args.repeat).result()
-            held = (cost["anonymous"] + cost["file-backed"]) / 1e9
-            passes = " | ".join(f"{cost[head]:.2f}" for head in heads)
-            about = (
-                f"{cost['load']:.1f} | {held:.2f} ({cost['anonymous'] / 1e9:.2f}) | {cost['peak'] / 1e9:.2f}"
-            )
-            print(f"| {name} | {about} | {passes} |", flush=True)
-            scaled = [f"{STEPS * cost[heads[0]] * args.threads / cores:.0f} s on {cores}" for cores in CORES]
-            print(f"| {STEPS} passes of {heads[0]}, calculated: {', '.join(scaled)} cores |", flush=True)
-
-    return run_command("full_gguf", run)
+    return run_options("lab.benches.full_gguf", run, FullGgufOptions, argv, __doc__)
 
 
 if __name__ == "__main__":

@@ -13,17 +13,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from common.cli import CommandParser, run_command
+import pandas as pd
+
+from common.cli import option, run_options
+from common.files import read_text
 from common.progress import Silent
 from convert.check.verify import Thresholds
 from convert.conversion import convert
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, Manifest, read_manifest
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.system import peak_rss_bytes, resident_memory
-from lab.benches.random_checkpoint import read_tokenizer, write_random_checkpoint
+from lab.benches.random_checkpoint import TOKENIZER, write_random_checkpoint
+from lab.tables import markdown
 
 VARIANTS = ("fp32", "fp16", "int8", "int4")
 CHUNKS = (1, 8, 32)
@@ -61,7 +66,7 @@ def measure(bundle: Path, variant: str, threads: int) -> dict[str, float]:
     return result | {"resident": sum(memory.values()) / 1e6, "anonymous": memory["anonymous"] / 1e6}
 
 
-def converted(source: Path, bundle: Path, variants: tuple[str, ...], threads: int) -> Manifest:
+def converted(source: Path, bundle: Path, variants: Sequence[str], threads: int) -> Manifest:
     """The whole conversion, with the cost of each stage as a table."""
     print("| stage | seconds | peak GB |\n|---|---|---|", flush=True)
     started = time.perf_counter()
@@ -73,47 +78,45 @@ def converted(source: Path, bundle: Path, variants: tuple[str, ...], threads: in
     return manifest
 
 
+def cost(name: str, manifest: Manifest, bundle: Path, threads: int) -> dict[str, str]:
+    """The row of a variant."""
+    variant = manifest.variants[name]
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # memory is that of a fresh process
+        of = pool.submit(measure, bundle, name, threads).result()
+    return {
+        "variant": name,
+        "MB": f"{sum(record.size for record in variant.files.values()) / 1e6:.1f}",
+        "mean KL": f"{variant.verification['mean_kl']:.1e}",
+        "load s": f"{of['load']:.1f}",
+        "resident MB (anonymous)": f"{of['resident']:.0f} ({of['anonymous']:.0f})",
+        **{f"ms per chunk of {chunk}": f"{of[f'ms{chunk}']:.1f}" for chunk in CHUNKS},
+    }
+
+
+@dataclass(frozen=True)
+class FullSizeOptions:
+    """The whole conversion at the exact size of Qwen2.5-0.5B, with random weights."""
+
+    folder: Path = option(None, "where checkpoint and bundle go; both are kept", Path, flags=("folder",))
+    threads: int = option(2, "of the processor")
+    variants: str = option(",".join(VARIANTS), "to make")
+    tokenizer: Path | None = option(None, TOKENIZER, Path, metavar="FILE")
+
+
+def run(options: FullSizeOptions) -> None:
+    source, bundle = options.folder / "checkpoint", options.folder / "bundle"
+    variants, threads = options.variants.split(","), options.threads
+    if not (source / "model.safetensors").exists():
+        text = read_text(options.tokenizer) if options.tokenizer else None
+        write_random_checkpoint(source, "0.5B", tokenizer=text)
+    done = (bundle / MANIFEST).exists()
+    manifest = read_manifest(bundle) if done else converted(source, bundle, variants, threads)
+    print(markdown(pd.DataFrame([cost(name, manifest, bundle, threads) for name in variants])))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m lab.benches.full_size",
-        description=__doc__,
-        epilog="example:\n  python -m lab.benches.full_size runs/full-size --threads 2",
-    )
-    parser.add_argument("folder", type=Path, help="where the checkpoint and the bundle go; both are kept")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--variants", default=",".join(VARIANTS))
-    parser.add_argument(
-        "--tokenizer", type=Path, metavar="FILE", help="Qwen2.5's published tokenizer.json, or .json.gz"
-    )
-    args = parser.parse_args(argv)
-
-    def run() -> None:
-        source, bundle = args.folder / "checkpoint", args.folder / "bundle"
-        variants = tuple(args.variants.split(","))
-        if not (source / "model.safetensors").exists():
-            text = read_tokenizer(args.tokenizer) if args.tokenizer else None
-            write_random_checkpoint(source, "0.5B", tokenizer=text)
-        manifest = (
-            read_manifest(bundle)
-            if (bundle / MANIFEST).exists()
-            else converted(source, bundle, variants, args.threads)
-        )
-        heads = " | ".join(f"ms per chunk of {chunk}" for chunk in CHUNKS)
-        print(f"| variant | MB | mean KL | load s | resident MB (anonymous) | {heads} |")
-        print("|---" * (5 + len(CHUNKS)) + "|")
-        for name in variants:
-            variant = manifest.variants[name]
-            size = sum(record.size for record in variant.files.values()) / 1e6
-            with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # memory is that of a fresh process
-                cost = pool.submit(measure, bundle, name, args.threads).result()
-            chunks = " | ".join(f"{cost[f'ms{chunk}']:.1f}" for chunk in CHUNKS)
-            print(
-                f"| {name} | {size:.1f} | {variant.verification['mean_kl']:.1e} | {cost['load']:.1f} "
-                f"| {cost['resident']:.0f} ({cost['anonymous']:.0f}) | {chunks} |",
-                flush=True,
-            )
-
-    return run_command("full_size", run)
+    example = "example:\n  python -m lab.benches.full_size runs/full-size --threads 2"
+    return run_options("lab.benches.full_size", run, FullSizeOptions, argv, example)
 
 
 if __name__ == "__main__":

@@ -8,17 +8,19 @@ is measured on them (see `full_size`).
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.cli import CommandParser, run_command
+from common.cli import option, run_options
+from common.files import read_text
 from convert.errors import OptionError
 from lab.pairs.tokens import byte_level
 
+TOKENIZER = "a published tokenizer.json, or .json.gz"
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 DEFAULT_SYSTEM = "You are a small test model."
@@ -45,41 +47,23 @@ _CORPUS = (
 _ORDINARY = 300
 """Tokens of the small tokenizer, without the special ones."""
 
-_QWEN25_VOCAB = {"vocab_size": 151_936, "tie_word_embeddings": True}
+_SIZES = {
+    "tiny": (64, 128, 2, 4, 2, 320),
+    "0.5B": (896, 4864, 24, 14, 2, 151_936),
+    "1.5B": (1536, 8960, 28, 12, 2, 151_936),
+    "3B": (2048, 11_008, 36, 16, 2, 151_936),
+}
 SHAPES: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "vocab_size": 320,
+    name: {
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": keys,
+        "vocab_size": tokens,
         "tie_word_embeddings": True,
-    },
-    "0.5B": {
-        "hidden_size": 896,
-        "intermediate_size": 4864,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 14,
-        "num_key_value_heads": 2,
-        **_QWEN25_VOCAB,
-    },
-    "1.5B": {
-        "hidden_size": 1536,
-        "intermediate_size": 8960,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 2,
-        **_QWEN25_VOCAB,
-    },
-    "3B": {
-        "hidden_size": 2048,
-        "intermediate_size": 11_008,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 2,
-        **_QWEN25_VOCAB,
-    },
+    }
+    for name, (hidden, inner, layers, heads, keys, tokens) in _SIZES.items()
 }
 """A small shape, and those of the published Qwen2.5-Instruct models."""
 
@@ -155,37 +139,27 @@ def write_random_checkpoint(
     return path
 
 
-def read_tokenizer(path: Path) -> str:
-    """Text of a tokenizer.json, or of one under gzip; raises OptionError."""
-    try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise OptionError(
-            f"--tokenizer {path}: expected a readable tokenizer.json, found: {error}."
-        ) from error
+@dataclass(frozen=True)
+class RandomOptions:
+    """Write a Qwen2 checkpoint with random weights."""
+
+    folder: Path = option(None, "to write", Path, flags=("folder",))
+    size: str = option("tiny", "of the model", choices=tuple(SHAPES))
+    seed: int = option(0, "of the weights")
+    tokenizer: Path | None = option(None, TOKENIZER, Path, metavar="FILE")
+
+
+EPILOG = """example:
+  python -m lab.benches.random_checkpoint runs/random --size tiny
+  python -m convert runs/random -o runs/bundle --threshold int8.greedy=0"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m lab.benches.random_checkpoint",
-        description="Write a Qwen2 checkpoint with random weights.",
-        epilog="example:\n  python -m lab.benches.random_checkpoint runs/random --size tiny\n"
-        "  python -m convert runs/random -o runs/bundle --threshold int8.greedy=0",
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--size", choices=tuple(SHAPES), default="tiny", help="(default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--tokenizer", type=Path, metavar="FILE", help="a published tokenizer.json, or .json.gz"
-    )
-    args = parser.parse_args(argv)
+    def write(options: RandomOptions) -> None:
+        text = read_text(options.tokenizer, OptionError) if options.tokenizer else None
+        print(write_random_checkpoint(options.folder, options.size, seed=options.seed, tokenizer=text))
 
-    def write() -> None:
-        text = read_tokenizer(args.tokenizer) if args.tokenizer else None
-        print(write_random_checkpoint(args.folder, args.size, seed=args.seed, tokenizer=text))
-
-    return run_command("random_checkpoint", write)
+    return run_options("lab.benches.random_checkpoint", write, RandomOptions, argv, EPILOG)
 
 
 if __name__ == "__main__":

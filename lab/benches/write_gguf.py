@@ -14,6 +14,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ from cloud_anchor.model.checkpoint import generation_settings, read_json, tensor
 from cloud_anchor.model.families import FAMILIES, Shape, family_of
 from cloud_anchor.model.gguf import ARCHITECTURES, CANVAS, COMMIT, STEPS
 from cloud_anchor.model.prompt_form import tokenizer_data
-from common.cli import CommandParser, run_command
+from common.cli import option, run_options
 from convert.source.checkpoint import Checkpoint, DecoderShape, FloatArray
 from convert.source.rotary import frequencies
 from edge_runtime.bench.llama_cpp import library
@@ -42,16 +43,27 @@ from edge_runtime.errors import EngineError
 from edge_runtime.text.gguf import WHOLE_TOKENIZER
 from edge_runtime.text.splits import SPLITS
 
-TYPES = {
-    "q4_0": GGMLQuantizationType.Q4_0,
-    "q8_0": GGMLQuantizationType.Q8_0,
-    "f32": GGMLQuantizationType.F32,
-}
+TYPES = {name: GGMLQuantizationType[name.upper()] for name in ("q4_0", "q8_0", "f32")}
 FILE_TYPES = {
     "q4_0": LlamaFileType.MOSTLY_Q4_0,
     "q8_0": LlamaFileType.MOSTLY_Q8_0,
     "f32": LlamaFileType.ALL_F32,
 }
+
+
+class StoredTensor(NamedTuple):
+    """A tensor of a file, by a module's name; value: in float32, or quantised as `kind`."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: GGMLQuantizationType
+    value: Callable[[], Any]
+
+    @classmethod
+    def of(cls, name: str, value: FloatArray, kind: str) -> StoredTensor:
+        """kind: of a matrix."""
+        stored = TYPES[kind if value.ndim > 1 else "f32"]
+        return cls(name, value.shape, stored, lambda: quantize(value, stored))
 
 
 def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
@@ -70,27 +82,19 @@ def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
     writer.add_eos_token_id(ends["<|im_end|>"])
     writer.add_bos_token_id(ends["<|endoftext|>"])
     _add_vocabulary(writer, tokenizer, shape.vocab_size, folder)
+    tensors = []
     if shape.rope_scaling is not None:
         plain = frequencies(dataclasses.replace(shape, rope_scaling=None))
-        writer.add_tensor("rope_freqs.weight", shape.rope_scaling.divisors(plain))
-    names = get_tensor_name_map(MODEL_ARCH[shape.kind.gguf.upper()], shape.num_hidden_layers)
+        tensors.append(StoredTensor.of("rope_freqs.weight", shape.rope_scaling.divisors(plain), "f32"))
     for name in shape.tensor_shapes():
-        target = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        assert target is not None, name
         value = checkpoint.tensor(name)
         if shape.kind.gguf == "llama":
             value = _permuted(value, shape, name)
-        if value.ndim == 1:
-            if shape.kind.gemma:
-                value = value + np.float32(1)  # all of them are norms
-            writer.add_tensor(target, value)
-            continue
-        kind = TYPES[head if name in ("model.embed_tokens.weight", "lm_head.weight") else weights]
-        writer.add_tensor(target, quantize(value, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+        if value.ndim == 1 and shape.kind.gemma:
+            value = value + np.float32(1)  # all of them are norms
+        kind = head if name in ("model.embed_tokens.weight", "lm_head.weight") else weights
+        tensors.append(StoredTensor.of(name, value, kind))
+    _write(writer, tensors, shape.num_hidden_layers)
 
 
 def quantise_file(plain: Path, out: Path, kind: str, *, threads: int = 0, pure: bool = False) -> None:
@@ -104,15 +108,6 @@ def quantise_file(plain: Path, out: Path, kind: str, *, threads: int = 0, pure: 
     options.nthread, options.pure = threads, pure
     if llama.llama_model_quantize(str(plain).encode(), str(out).encode(), ctypes.byref(options)):
         raise EngineError(f"{out}: llama.cpp cannot write {kind} of {plain}.")
-
-
-class StoredTensor(NamedTuple):
-    """A tensor of a file, by a module's name; value: in float32, or quantised as `kind`."""
-
-    name: str
-    shape: tuple[int, ...]
-    kind: GGMLQuantizationType
-    value: Callable[[], Any]
 
 
 def write_diffusion(folder: Path, out: Path, weights: str, inner: int | None = None) -> None:
@@ -137,12 +132,8 @@ def write_diffusion(folder: Path, out: Path, weights: str, inner: int | None = N
                 value = np.pad(value, ((0, 0), (0, padding)))
             tensors[name] = value
 
-    def stored_as(name: str, value: FloatArray) -> StoredTensor:
-        kind = TYPES[weights if value.ndim > 1 else "f32"]
-        return StoredTensor(name, value.shape, kind, lambda: quantize(value, kind))
-
     wide = dataclasses.replace(shape, intermediate_size=shape.intermediate_size + padding)
-    write_tensors(folder, out, wide, weights, [stored_as(*each) for each in tensors.items()])
+    write_tensors(folder, out, wide, weights, [StoredTensor.of(*each, weights) for each in tensors.items()])
 
 
 def write_tensors(
@@ -164,8 +155,11 @@ def write_tensors(
     if "commit" in stated:
         writer.add_float32(COMMIT, stated["commit"])
     _add_vocabulary(writer, tokenizer_data(folder), shape.vocab_size, folder)
-    names = get_tensor_name_map(MODEL_ARCH[kind.upper()], shape.num_hidden_layers)
-    tensors = list(tensors)
+    _write(writer, list(tensors), shape.num_hidden_layers)
+
+
+def _write(writer: GGUFWriter, tensors: Sequence[StoredTensor], layers: int) -> None:
+    names = get_tensor_name_map(MODEL_ARCH[writer.arch.upper()], layers)
     for each in tensors:
         target = names.get_name(each.name, try_suffixes=(".weight", ".bias"))
         assert target is not None, each.name
@@ -239,29 +233,30 @@ def _add_vocabulary(writer: GGUFWriter, tokenizer: dict[str, object], rows: int,
         writer.add_chat_template(template)
 
 
+@dataclass(frozen=True)
+class WriteOptions:
+    """A checkpoint in the format of llama.cpp."""
+
+    checkpoint: Path = option(None, "folder to read", Path, flags=("checkpoint",))
+    out: Path = option(None, "file to write", Path, flags=("out",))
+    weights: str = option("q4_0", "of the layers", choices=tuple(TYPES))
+    head: str = option("q4_0", "the embedding and the head", choices=tuple(TYPES))
+
+
+def write(options: WriteOptions) -> None:
+    part = options.out.with_name(options.out.name + ".part")
+    kind = read_json(options.checkpoint / "config.json").get("model_type")
+    if kind in ARCHITECTURES.values():
+        write_diffusion(options.checkpoint, part, options.weights)
+    else:
+        write_gguf(options.checkpoint, part, options.weights, options.head)
+    part.rename(options.out)
+    print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m lab.benches.write_gguf",
-        description=__doc__,
-        epilog="example:\n  python -m lab.benches.write_gguf runs/full-size/checkpoint runs/q4_0.gguf",
-    )
-    parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--weights", choices=tuple(TYPES), default="q4_0")
-    parser.add_argument("--head", choices=tuple(TYPES), default="q4_0", help="the embedding and the head")
-    args = parser.parse_args(argv)
-
-    def write() -> None:
-        part = args.out.with_name(args.out.name + ".part")
-        kind = read_json(args.checkpoint / "config.json").get("model_type")
-        if kind in ARCHITECTURES.values():
-            write_diffusion(args.checkpoint, part, args.weights)
-        else:
-            write_gguf(args.checkpoint, part, args.weights, args.head)
-        part.rename(args.out)
-        print(f"{args.out}: {args.out.stat().st_size / 1e6:.1f} MB")
-
-    return run_command("write_gguf", write)
+    example = "example:\n  python -m lab.benches.write_gguf runs/full-size/checkpoint runs/q4_0.gguf"
+    return run_options("lab.benches.write_gguf", write, WriteOptions, argv, example)
 
 
 if __name__ == "__main__":

@@ -70,13 +70,7 @@ def read(file: Path) -> list[OwnAnswer]:
 
 
 def write(
-    pipeline: Pipeline,
-    problems: Sequence[Problem],
-    is_right: IsRight,
-    file: Path,
-    *,
-    canvas: int,
-    batch: int,
+    pipeline: Pipeline, problems: Sequence[Problem], is_right: IsRight, file: Path, *, canvas: int, batch: int
 ) -> list[OwnAnswer]:
     """Answers the questions that the file has no answer to yet, and returns all that it then has.
 

@@ -49,13 +49,7 @@ def losses(block: int) -> dict[str, dict[str, float]]:
         {"focal": FOCAL_WEIGHT},
         {"chain": CHAIN_WEIGHT},
     )
-    return {
-        BASE: {},
-        "+weights": weights,
-        "+focal": focal,
-        "+chain": chain,
-        ALL: weights | focal | chain,
-    }
+    return {BASE: {}, "+weights": weights, "+focal": focal, "+chain": chain, ALL: weights | focal | chain}
 
 
 def items(setup: Setup) -> list[str]:

@@ -16,7 +16,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ import pandas as pd
 from cloud_anchor.errors import NothingToSendError
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.sampling.sampler import denoise
-from common.cli import CommandParser, run_command
+from common.cli import option, run_options
 from common.files import read_json, read_records, write_whole
 from edge_runtime.bundle.manifest import MANIFEST, Manifest
 from edge_runtime.cloud import WATCHED, doubt_of
@@ -248,20 +248,21 @@ def keep(bundle: Path, **limits: float) -> None:
     write_whole(bundle / MANIFEST, (json.dumps(manifest | limits, indent=1) + "\n").encode())
 
 
+@dataclass(frozen=True)
+class KeepOptions:
+    """Write the thresholds of a results folder into a bundle."""
+
+    results: Path = option(None, "folder of `python -m lab run doubt -o FOLDER`", Path, flags=("results",))
+    bundle: Path = option(None, "to write into", Path, flags=("bundle",))
+
+
+def _keep(options: KeepOptions) -> None:
+    known, written = sides(list(read_records(options.results / "items" / "doubt.jsonl")))
+    keep(options.bundle, ask_from=ask_from(known), not_sure_from=not_sure_from(written))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m lab.experiments.doubt",
-        description="Write the thresholds of a results folder into a bundle.",
-    )
-    parser.add_argument("results", type=Path, help="folder of `python -m lab run doubt -o FOLDER`")
-    parser.add_argument("bundle", type=Path)
-    args = parser.parse_args(argv)
-
-    def kept() -> None:
-        known, written = sides(list(read_records(args.results / "items" / "doubt.jsonl")))
-        keep(args.bundle, ask_from=ask_from(known), not_sure_from=not_sure_from(written))
-
-    return run_command("doubt", kept, extra="experiments")
+    return run_options("lab.experiments.doubt", _keep, KeepOptions, argv, "", extra="experiments")
 
 
 if __name__ == "__main__":

@@ -126,11 +126,7 @@ def text_codecs(prompt: str) -> dict[str, Callable[[bytes], bytes]]:
     """General-purpose compressors of the answer's text; brotli where it is installed."""
     dictionary = zstandard.ZstdCompressionDict(prompt.encode(), dict_type=zstandard.DICT_TYPE_RAWCONTENT)
     primed = zstandard.ZstdCompressor(
-        level=19,
-        dict_data=dictionary,
-        write_checksum=False,
-        write_content_size=False,
-        write_dict_id=False,
+        level=19, dict_data=dictionary, write_checksum=False, write_content_size=False, write_dict_id=False
     )
     codecs: dict[str, Callable[[bytes], bytes]] = {
         "raw": bytes,

@@ -15,13 +15,13 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from common.cli import CommandParser, run_command
+from common.cli import option, run_options
 from common.files import write_whole
 from common.progress import Bars
 from edge_runtime.bundle.bundle import BUNDLES
@@ -129,20 +129,14 @@ def count(
         counts,
         stable=_sizes(stable, 2),
         modes=tuple(
-            (
-                _sizes(modes[bucket, 0], MODES, both[bucket]),
-                _sizes(modes[bucket, 1], MODES, both[bucket]),
-            )
+            (_sizes(modes[bucket, 0], MODES, both[bucket]), _sizes(modes[bucket, 1], MODES, both[bucket]))
             for bucket in range(BUCKETS)
         ),
         ranks=tuple(
             tuple(_sizes(ranks[mode, group], CLASSES, every[mode] + even) for group in range(GROUPS))
             for mode in range(RANKED_MODES)
         ),
-        flags=(
-            counts.flags[0],
-            tuple(_sizes(flags[bucket], 2, weight=RULE) for bucket in range(BUCKETS)),
-        ),
+        flags=(counts.flags[0], tuple(_sizes(flags[bucket], 2, weight=RULE) for bucket in range(BUCKETS))),
     )
 
 
@@ -203,47 +197,46 @@ def literal(table: object, indent: str = "    ") -> str:
     return f"(\n{inner}{indent[4:]})"
 
 
+@dataclass(frozen=True)
+class CountOptions:
+    """Count the initial counts of codec predictive anew. Changes the wire format."""
+
+    prompts: int = option(400, "training prompts, or questions")
+    seed: int = option(5, "which of them")
+    edge: Path = option(BUNDLES / "tiny-qwen", "edge bundle (default: tiny-qwen)", Path)
+    data: tuple[str, ...] = option((), "count questions of these sources instead", metavar="SOURCE")
+    write: bool = option(False, "write the module; else it is printed")
+
+
+EPILOG = """examples:
+  python -m lab.formats.count_codes --write
+  python -m lab.formats.count_codes --edge BUNDLE --prompts 90 --seed 0 --write \\
+      --data gsm8k=gsm8k.jsonl mmlu=mmlu.jsonl humaneval=humaneval.jsonl"""
+
+
+def run(options: CountOptions) -> None:
+    edge, sources = EdgeRuntime.open(options.edge, threads=1), list(options.data)
+    items = load_items(sources, options.prompts, options.seed) if sources else []
+    work = observed_questions(edge, items) if items else observed(edge, options.prompts, options.seed)
+    texts = []
+    with Bars().stage("texts", options.prompts) as step:
+        for planned in work:
+            texts.append(planned)
+            step(1)
+    counts = settle(texts, edge.bundle.contract.vocab_size + 1)
+    place, text = initial_counts.__file__, answer_module(counts, options.prompts)
+    if items:
+        kinds = ", ".join(sorted({item.benchmark for item in items}))
+        made_of = f"{len(texts)} questions of {kinds}, as {edge.bundle.manifest.model.id} predicts them"
+        place, text = question_counts.__file__, question_module(counts, made_of)
+    if options.write:
+        write_whole(Path(place), text.encode())
+    else:
+        print(text, end="")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m lab.formats.count_codes",
-        description="Count the initial counts of codec predictive anew. Changes the wire format.",
-        epilog="examples:\n  python -m lab.formats.count_codes --write\n"
-        "  python -m lab.formats.count_codes --edge BUNDLE --prompts 90 --seed 0 --write \\\n"
-        "      --data gsm8k=gsm8k.jsonl mmlu=mmlu.jsonl humaneval=humaneval.jsonl",
-    )
-    parser.add_argument("--prompts", type=int, default=400, help="training prompts, or questions (400)")
-    parser.add_argument("--seed", type=int, default=5, help="which of them (5)")
-    parser.add_argument(
-        "--edge", type=Path, default=BUNDLES / "tiny-qwen", help="edge bundle (default: tiny-qwen)"
-    )
-    parser.add_argument(
-        "--data", nargs="+", metavar="SOURCE", help="count questions of these sources instead"
-    )
-    parser.add_argument("--write", action="store_true", help="write the module; else it is printed")
-    args = parser.parse_args(argv)
-
-    def run() -> None:
-        edge = EdgeRuntime.open(args.edge, threads=1)
-        items = load_items(args.data, args.prompts, args.seed) if args.data else []
-        work = observed_questions(edge, items) if items else observed(edge, args.prompts, args.seed)
-        texts = []
-        with Bars().stage("texts", args.prompts) as step:
-            for planned in work:
-                texts.append(planned)
-                step(1)
-        counts = settle(texts, edge.bundle.contract.vocab_size + 1)
-        if items:
-            kinds = ", ".join(sorted({item.benchmark for item in items}))
-            made_of = f"{len(texts)} questions of {kinds}, as {edge.bundle.manifest.model.id} predicts them"
-            place, text = question_counts.__file__, question_module(counts, made_of)
-        else:
-            place, text = initial_counts.__file__, answer_module(counts, args.prompts)
-        if args.write:
-            write_whole(Path(place), text.encode())
-        else:
-            print(text, end="")
-
-    return run_command("count_codes", run)
+    return run_options("lab.formats.count_codes", run, CountOptions, argv, EPILOG)
 
 
 if __name__ == "__main__":

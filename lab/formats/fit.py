@@ -1,7 +1,7 @@
-"""Fitting of the token model's weights: gradient descent (Adam) on the bits of recorded tokens, in numpy.
+"""Fitting of the token model's weights: gradient descent (Adam) on the bits of recorded tokens.
 
-Responsible for the score of `TokenModel.score` in floating point, its gradient, and rounding the result to
-the integers that both sides use. Not responsible for texts or files.
+Responsible for the score of `TokenModel.score` in floating point, and rounding the result to the integers
+that both sides use. Not responsible for texts or files.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from payload.codecs.prior import END, WEIGHT_SIZES, Weights
 from payload.codecs.token_model import ContextCandidate
 
-Floats = NDArray[np.float64]
 Kind = tuple[int, ...]
 
 STEPS = 200
@@ -52,23 +52,22 @@ class Instance(NamedTuple):
 def fit(instances: Sequence[Instance], name: str) -> Weights:
     """Weights for these tokens, in 1/16 bits."""
     problem = _Problem(instances)
-    values = np.zeros(_SIZE)
-    mean, square = np.zeros(_SIZE), np.zeros(_SIZE)
-    bits = 0.0
+    values = torch.zeros(_SIZE, dtype=torch.float64, requires_grad=True)
+    adam = torch.optim.Adam([values], RATE, (0.9, 0.99), eps=1e-9, weight_decay=2 * DECAY)
+    rate = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: min(1.0, 2 * (1 - step / STEPS)))
     for step in range(1, STEPS + 1):
-        bits, slope = problem.cost(values)
-        slope = slope + 2 * DECAY * values
-        mean = 0.9 * mean + 0.1 * slope
-        square = 0.99 * square + 0.01 * slope * slope
-        rate = RATE * min(1.0, 2 * (1 - (step - 1) / STEPS))
-        values -= rate * (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.99**step)) + 1e-9)
+        adam.zero_grad()
+        bits = problem.bits(values)
+        bits.backward()  # type: ignore[no-untyped-call]
+        adam.step()
+        rate.step()
         if step % 50 == 0:
             print(f"\rfit {name}: step {step} of {STEPS}, {bits:.3f} bits per token", end="", file=sys.stderr)
     print(file=sys.stderr)
-    return _rounded(values, problem.escaped)
+    return _rounded(values.tolist(), problem.escaped)
 
 
-def _rounded(values: Floats, escaped: Sequence[int]) -> Weights:
+def _rounded(values: Sequence[float], escaped: Sequence[int]) -> Weights:
     units = {
         name: [round(16 * v) for v in values[_AT[name] : _AT[name] + size]]
         for name, size in WEIGHT_SIZES.items()
@@ -89,15 +88,15 @@ class _Problem:
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self.count = len(instances)
-        self.importance = np.array([i.importance for i in instances])
-        self.importance /= self.importance.sum()
+        importance = torch.tensor([i.importance for i in instances], dtype=torch.float64)
+        self.importance = importance / importance.sum()
         number: dict[Kind, int] = {}
         slot_of, slot_kind, slot_many = [], [], []
         rows: list[tuple[int, ...]] = []
         bases, groups, owners = [], [], []
-        self.escape = np.array([_AT["escape"] + i.escape for i in instances])
-        target_row = np.full(self.count, -1)
-        target_kind = np.full(self.count, -1)
+        self.escape = torch.tensor([_AT["escape"] + i.escape for i in instances])
+        self.target_row = torch.full((self.count,), -1)
+        self.target_kind = torch.full((self.count,), -1)
         self.escaped = [0] * WEIGHT_SIZES["escape_bits"]
         for at, instance in enumerate(instances):
             for kind, many in instance.kinds.items():
@@ -106,9 +105,9 @@ class _Problem:
                     slot_kind.append(number.setdefault(kind, len(number)))
                     slot_many.append(many)
             if instance.target is not None:
-                target_row[at] = len(rows) + instance.target
+                self.target_row[at] = len(rows) + instance.target
             elif instance.slot is not None:
-                target_kind[at] = number.setdefault(instance.slot, len(number))
+                self.target_kind[at] = number.setdefault(instance.slot, len(number))
             else:
                 self.escaped[(instance.token + 1).bit_length() - 1] += 1
             for each, features in instance.candidates:
@@ -137,48 +136,26 @@ class _Problem:
                             _AT["source"] + each.source,
                         )
                     )
-        self.kinds = np.array([_kind_row(kind) for kind in number])
-        self.slot_of, self.slot_kind = np.array(slot_of), np.array(slot_kind)
-        self.slot_many = np.array(slot_many, dtype=np.float64)
-        self.rows = np.array(rows)
-        self.bases, self.groups, self.owners = np.array(bases), np.array(groups), np.array(owners)
-        self.target_row, self.target_kind = target_row, target_kind
+        self.kinds = torch.tensor([_kind_row(kind) for kind in number])
+        self.slot_of, self.slot_kind = torch.tensor(slot_of), torch.tensor(slot_kind)
+        self.slot_many = torch.tensor(slot_many, dtype=torch.float64)
+        self.rows, self.bases = torch.tensor(rows), torch.tensor(bases)
+        self.groups, self.owners = torch.tensor(groups), torch.tensor(owners)
 
-    def cost(self, values: Floats) -> tuple[float, Floats]:
-        """Mean bits per token, without the ids of escapes, and the gradient. Scores are in bits."""
-        padded = np.append(values, 0.0)
-        kind_score = padded[self.kinds].sum(axis=1)
-        base = np.where(self.bases >= 0, kind_score[self.bases], 0.0)
-        factor = 1 + np.where(self.bases >= 0, values[_AT["scale"] + self.groups], 0.0)
-        score = base * factor + padded[self.rows].sum(axis=1)
+    def bits(self, values: Tensor) -> Tensor:
+        """Mean bits per token, without the ids of escapes. Scores are in bits."""
+        padded = torch.nn.functional.pad(values, (0, 1))
+        kind_score = padded[self.kinds].sum(1)
+        base = torch.where(self.bases >= 0, kind_score[self.bases], 0.0)
+        factor = 1 + torch.where(self.bases >= 0, values[_AT["scale"] + self.groups], 0.0)
+        score = base * factor + padded[self.rows].sum(1)
         escape = values[self.escape]
-        slot_mass = self.slot_many * np.exp2(kind_score)[self.slot_kind]
-        score_mass, escape_mass = np.exp2(score), np.exp2(escape)
-        total = (
-            np.bincount(self.slot_of, slot_mass, self.count)
-            + np.bincount(self.owners, score_mass, self.count)
-            + escape_mass
-        )
+        total = escape.exp2()
+        total = total.index_add(0, self.slot_of, self.slot_many * kind_score.exp2()[self.slot_kind])
+        total = total.index_add(0, self.owners, score.exp2())
         row, kind = self.target_row, self.target_kind
-        is_row, is_kind = row >= 0, kind >= 0
-        is_escape = ~is_row & ~is_kind
-        own = np.where(is_row, score[row], np.where(is_kind, kind_score[kind], escape))
-        bits = float(((np.log2(total) - own) * self.importance).sum())
-        scaled = self.importance / total
-        kind_slope = np.bincount(self.slot_kind, slot_mass * scaled[self.slot_of], len(self.kinds))
-        kind_slope -= np.bincount(kind[is_kind], self.importance[is_kind], len(self.kinds))
-        row_slope = score_mass * scaled[self.owners]
-        row_slope -= np.bincount(row[is_row], self.importance[is_row], len(row_slope))
-        inner = self.bases >= 0
-        kind_slope += np.bincount(self.bases[inner], (row_slope * factor)[inner], len(self.kinds))
-        slope = np.zeros(_SIZE + 1)
-        for column in range(self.rows.shape[1]):
-            slope += np.bincount(self.rows[:, column] % (_SIZE + 1), row_slope, _SIZE + 1)
-        for column in range(self.kinds.shape[1]):
-            slope += np.bincount(self.kinds[:, column] % (_SIZE + 1), kind_slope, _SIZE + 1)
-        slope += np.bincount(_AT["scale"] + self.groups[inner], (row_slope * base)[inner], _SIZE + 1)
-        slope += np.bincount(self.escape, escape_mass * scaled - is_escape * self.importance, _SIZE + 1)
-        return bits, slope[:_SIZE]
+        own = torch.where(row >= 0, score[row], torch.where(kind >= 0, kind_score[kind], escape))
+        return ((total.log2() - own) * self.importance).sum()
 
 
 def _kind_row(kind: Kind) -> tuple[int, ...]:

@@ -14,23 +14,16 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from common.cli import CommandParser, run_command
+from common.cli import option, run_options
 from common.files import read_text, write_whole
 from lab.formats.codec_bench import FULL, anchors_of, summary
 from lab.formats.fit import Instance, fit
 from lab.formats.word_statistics import Text, count_words, write_model
-from lab.published.published_runs import (
-    DEFAULT_TOKENIZER,
-    Trace,
-    TraceTokenizer,
-    full_answer,
-    read_traces,
-)
+from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, full_answer, read_traces
 from payload.codecs import compact
 from payload.codecs.prior import END, MODEL_FILE, START, WEIGHT_SIZES, Prior, Weights, Words
 from payload.codecs.range_coder import Coder
@@ -227,42 +220,35 @@ def weighed(instances: list[Instance], importance: float) -> list[Instance]:
     return [instance._replace(importance=instance.importance * importance) for instance in instances]
 
 
+@dataclass(frozen=True)
+class TrainOptions:
+    """Train the model file of codec compact."""
+
+    traces: Path = option(None, "JSONL of diffusion runs", Path, required=True)
+    fills: tuple[Path, ...] = option((), "JSONL of fills of those runs", Path)
+    prompts: Path | None = option(None, "folder with gsm8k.jsonl, humaneval.jsonl, mmlu.jsonl", Path)
+    tokenizer: Path | None = option(None, "tokenizer.json[.gz]; default: beside the traces' folder", Path)
+    folds: int = option(5, "folds of the cross-validation")
+    measure: bool = option(False, "only print the cost of held-out traces")
+    output: Path = option(MODEL_FILE, "model file (payload/model.bin)", Path, flags=("-o", "--output"))
+
+
+def run(options: TrainOptions) -> None:
+    tokenizer = TraceTokenizer(options.tokenizer or options.traces.parent / DEFAULT_TOKENIZER)
+    traces = read_traces(options.traces)
+    texts = list(sources(traces, options.fills, options.prompts, tokenizer))
+    training = Training(traces, texts, tokenizer, options.folds)
+    if options.measure:
+        print(*training.measured(), sep="\n")
+    else:
+        data = training.model()
+        write_whole(options.output, data)
+        print(f"{options.output}: {len(data)} bytes")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m lab.formats.train_token_model",
-        description="Train the model file of codec compact.",
-        epilog=EPILOG,
-    )
-    parser.add_argument("--traces", type=Path, required=True, help="JSONL of diffusion runs")
-    parser.add_argument(
-        "--fills", type=Path, action="append", default=[], help="JSONL of fills of those runs"
-    )
-    parser.add_argument("--prompts", type=Path, help="folder with gsm8k.jsonl, humaneval.jsonl, mmlu.jsonl")
-    parser.add_argument(
-        "--tokenizer", type=Path, help="tokenizer.json[.gz]; default: beside the traces' folder"
-    )
-    parser.add_argument("--folds", type=int, default=5, help="folds of the cross-validation (5)")
-    parser.add_argument("--measure", action="store_true", help="only print the cost of held-out traces")
-    parser.add_argument(
-        "-o", "--output", type=Path, default=MODEL_FILE, help="model file (payload/model.bin)"
-    )
-    args = parser.parse_args(argv)
-
-    def run() -> None:
-        tokenizer = TraceTokenizer(args.tokenizer or args.traces.parent / DEFAULT_TOKENIZER)
-        traces = read_traces(args.traces)
-        texts = list(sources(traces, args.fills, args.prompts, tokenizer))
-        training = Training(traces, texts, tokenizer, args.folds)
-        if args.measure:
-            print(*training.measured(), sep="\n")
-        else:
-            data = training.model()
-            write_whole(args.output, data)
-            print(f"{args.output}: {len(data)} bytes")
-
-    return run_command("train_token_model", run)
+    return run_options("lab.formats.train_token_model", run, TrainOptions, argv, EPILOG)
 
 
 if __name__ == "__main__":
-    np.seterr(over="ignore")
     sys.exit(main())

@@ -12,6 +12,7 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,7 +20,7 @@ from cloud_anchor.anchor import main as anchor
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import EXAMPLES
 from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, SUBJECTS, TAUGHT, ShippedPair, world_of
-from common.cli import CommandParser, run_command
+from common.cli import option, run_options
 from convert.conversion import convert
 from edge_runtime.fill import SAMPLE
 from lab.pairs import card
@@ -72,27 +73,31 @@ def ship_taught(run: Path, pair: Pair, shipped: Mapping[str, ShippedPair] = PAIR
         shutil.copytree(made, place.checkpoint)
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m lab.pairs.ship",
-        description="Make a finished training run the shipped pair, with its model card.\nThe testbed needs "
-        "its extra and WordNet 3.0.",
-        epilog="example: python -m lab.pairs.ship testbed runs/testbed",
-    )
-    parser.add_argument("pair", choices=list(RECIPES))
-    parser.add_argument("run", type=Path, nargs="?", help="folder of the training run (runs/PAIR)")
-    parser.add_argument(
-        "--taught",
-        type=Path,
+@dataclass(frozen=True)
+class ShipOptions:
+    """Make a finished training run the shipped pair, with its model card.
+
+    The testbed needs its extra and WordNet 3.0.
+    """
+
+    pair: str = option(None, "whose run", flags=("pair",), choices=list(RECIPES))
+    run: Path | None = option(None, "folder of the training run (runs/PAIR)", Path, flags=("run",), nargs="?")
+    taught: Path | None = option(
+        None,
+        "of a run of `python -m lab distil`, whose model ships beside the pair's own, which all stay",
+        Path,
         metavar="FOLDER",
-        help="of a run of `python -m lab distil`, whose model ships beside the pair's own, which all stay",
     )
-    args = parser.parse_args(argv)
-    run = args.run or Path("runs") / args.pair
-    return run_command("ship", lambda: _run(RECIPES[args.pair](), run, args.taught))
 
 
-def _run(pair: Pair, run: Path, taught: Path | None) -> None:
+def main(argv: list[str] | None = None) -> int:
+    example = "example: python -m lab.pairs.ship testbed runs/testbed"
+    return run_options("lab.pairs.ship", _run, ShipOptions, argv, example)
+
+
+def _run(options: ShipOptions) -> None:
+    pair, taught = RECIPES[options.pair](), options.taught
+    run = options.run or Path("runs") / options.pair
     place = PAIRS[pair.name]
     # A wrong file or an unfinished run is told before minutes of conversion.
     logs = card.logs_of(pair, place.weights, run, taught)

@@ -24,9 +24,7 @@ from lab.pairs.testbed import library
 from lab.pairs.testbed import recipe as testbed
 from lab.pairs.trainer import PairTrainer, plot, train
 
-RECIPES: dict[str, Callable[[], Pair]] = {
-    "testbed": lambda: testbed.pair(library.read()),
-}
+RECIPES: dict[str, Callable[[], Pair]] = {"testbed": lambda: testbed.pair(library.read())}
 """The pairs that can be trained, taught and shipped; sources may be missing (SourceMissingError)."""
 
 

@@ -44,13 +44,7 @@ class Trainer(ABC):
     """The training of a model: its recipe, its files, optimisers, averaged weights and the current step."""
 
     def __init__(
-        self,
-        recipe: TrainingRecipe,
-        folder: Path,
-        *,
-        seed: int,
-        device: str,
-        compiled: bool = False,
+        self, recipe: TrainingRecipe, folder: Path, *, seed: int, device: str, compiled: bool = False
     ) -> None:
         self.recipe, self.folder, self.seed, self.device = recipe, folder, seed, device
         self.step = 0

@@ -30,9 +30,9 @@ CANVAS = 512
 STEPS = 128
 """Steps of the published runs."""
 
-PUBLISHED_PROMPT, PUBLISHED_OUTPUT = 200, 500
-"""Most characters of a prompt and of an output in the published repository's list, which does not say where
-one is cut: every text of this size counts as cut.
+PUBLISHED_OUTPUT = 500
+"""Most characters of an output in the published repository's list, which does not say where one is cut: every
+text of this size counts as cut.
 """
 
 DEFAULT_TOKENIZER = Path("..") / "tokenizer" / "qwen2.5_tokenizer.json.gz"
@@ -41,7 +41,7 @@ DEFAULT_TOKENIZER = Path("..") / "tokenizer" / "qwen2.5_tokenizer.json.gz"
 
 @dataclass(frozen=True)
 class Trace:
-    """One run. anchors: fraction -> (position, id) pairs, ascending; output and prompt may be cut short.
+    """One run. anchors: fraction -> (position, id) pairs, ascending; the output may be cut short.
 
     truth: what the data set gives as the answer: a number, a letter, a function's body; "" for none.
     """
@@ -55,7 +55,6 @@ class Trace:
     index: str
     truth: str = ""
     difficulty: str = ""
-    prompt_cut: bool = False
 
     @property
     def name(self) -> str:
@@ -127,7 +126,6 @@ def json_rows(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 def _trace(row: dict[str, Any]) -> Trace:
     prompt, output = str(row["prompt"]), str(row["dream_output"])
     cut = row.get("output_truncated", len(output) >= PUBLISHED_OUTPUT)
-    recovered = row.get("prompt_recovered")
     return Trace(
         prompt=prompt,
         output=output,
@@ -138,7 +136,6 @@ def _trace(row: dict[str, Any]) -> Trace:
         index=str(row["index"]),
         truth=str(row.get("ground_truth") or ""),
         difficulty=str(row.get("difficulty") or ""),
-        prompt_cut=recovered is None and len(prompt) >= PUBLISHED_PROMPT,
     )
 
 

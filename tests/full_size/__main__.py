@@ -20,7 +20,6 @@ from pathlib import Path
 
 from common.cli import run_command
 from common.errors import UserError
-from lab.benches.random_checkpoint import read_tokenizer
 from tests.full_size.random_dream import write_random_dream
 
 PROMPT = "Why is the sky blue?"
@@ -48,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     dream, qwen, bundle, out = (args.folder / name for name in names)
     tokenizer = ["--tokenizer", str(args.tokenizer)] if args.tokenizer else []
     if not (dream / "model.safetensors.index.json").is_file():
-        write_random_dream(dream, tokenizer=read_tokenizer(args.tokenizer) if args.tokenizer else None)
+        write_random_dream(dream, tokenizer=read_text(args.tokenizer) if args.tokenizer else None)
     if not (qwen / "model.safetensors").is_file():
         random = ["-m", "lab.benches.random_checkpoint", str(qwen), "--size", "0.5B", *tokenizer]
         measured("random Qwen2.5-0.5B", *random)

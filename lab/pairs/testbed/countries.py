@@ -13,19 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from lab.pairs.testbed.entity import Entity, plain, sentences
+from lab.pairs.testbed.wording import WORDING
 
-REGIONS = {
-    "africa": "Africa",
-    "australia-oceania": "Oceania",
-    "central-america-n-caribbean": "Central America and the Caribbean",
-    "central-asia": "Central Asia",
-    "east-n-southeast-asia": "East and Southeast Asia",
-    "europe": "Europe",
-    "middle-east": "the Middle East",
-    "north-america": "North America",
-    "south-america": "South America",
-    "south-asia": "South Asia",
-}
+REGIONS: dict[str, str] = WORDING["regions"]
 _NUMBER = re.compile(r"(-?[\d,]*\.?\d+)\s*(thousand|million|billion|trillion)?")
 _SCALE = {"": 1.0, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _NOTHING = {"none", "NA", "unnamed location", "unincorporated", "negligible"}

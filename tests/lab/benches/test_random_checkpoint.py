@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convert.source.checkpoint import Checkpoint
-from lab.benches.random_checkpoint import main, read_tokenizer, write_tokenizer
+from lab.benches.random_checkpoint import main, write_tokenizer
 
 
 def test_the_command_writes_a_checkpoint_that_opens(
@@ -30,10 +30,12 @@ def test_a_seed_gives_the_same_weights(tmp_path: Path) -> None:
 
 def test_a_published_tokenizer_is_read_packed_or_not(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
-    plain = tmp_path / "tokenizer.json"
     packed = tmp_path / "tokenizer.json.gz"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
-    assert read_tokenizer(plain) == read_tokenizer(packed) == plain.read_text(encoding="utf-8")
+    packed.write_bytes(gzip.compress((tmp_path / "tokenizer.json").read_bytes()))
+    for file in (tmp_path / "tokenizer.json", packed):
+        assert main([str(tmp_path / "random"), "--tokenizer", str(file)]) == 0
+        written = (tmp_path / "random" / "tokenizer.json").read_text(encoding="utf-8")
+        assert written == (tmp_path / "tokenizer.json").read_text(encoding="utf-8")
 
 
 def test_a_tokenizer_that_cannot_be_read_is_an_error_in_one_line(
@@ -43,5 +45,5 @@ def test_a_tokenizer_that_cannot_be_read_is_an_error_in_one_line(
     for name in ("missing.json", "broken.json.gz"):
         assert main([str(tmp_path / "random"), "--tokenizer", str(tmp_path / name)]) == 2
         said = capsys.readouterr().err
-        assert said.startswith("random_checkpoint: --tokenizer ")
+        assert said.startswith(f"random_checkpoint: {tmp_path / name}: ")
         assert said.count("\n") == 1

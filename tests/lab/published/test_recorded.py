@@ -124,7 +124,7 @@ def test_the_published_list(tmp_path: Path, tokenizer: Path) -> None:
     file = tmp_path / "ablation_anchors.json"
     file.write_text(json.dumps([row | {"dream_output": "x" * PUBLISHED_OUTPUT}, row], indent=1))
     cut, whole = read_traces(file)
-    assert (cut.output_cut, whole.output_cut, whole.prompt_cut) == (True, False, False)
+    assert (cut.output_cut, whole.output_cut) == (True, False)
     assert (whole.name, whole.truth) == ("arc/7", "B")
     assert [p for p, _ in whole.anchors["0.1"]] == [0, 1, 2, whole.length - 1]
     file.write_text(json.dumps([{"prompt": "?", "anchor_forced": {}}]))

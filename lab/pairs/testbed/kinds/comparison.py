@@ -34,17 +34,7 @@ class Scale:
         )
 
 
-SCALES = (
-    Scale("country", "people", "more people", "fewer people", "has"),
-    Scale("country", "area", "larger", "smaller"),
-    Scale("country", "age", "an older population", "a younger population", "has"),
-    Scale("country", "life", "a longer life expectancy", "a shorter life expectancy", "has"),
-    Scale("country", "urban", "more urban", "less urban"),
-    Scale("element", "number", "more protons", "fewer protons", "has"),
-    Scale("element", "weight", "heavier", "lighter"),
-    Scale("element", "melting", "harder to melt", "easier to melt"),
-    Scale("element", "year", "newer to science", "older to science"),
-)
+SCALES = tuple(Scale(**fields) for fields in WORDING["scales"])
 _SAY = WORDING["comparison"]
 VERDICTS = tuple(v for scale in SCALES for above in (True, False) for v in scale.verdicts(above=above))
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 import random
 
 from lab.pairs.problem import DIFFICULTIES, Problem
-from lab.pairs.tiny.world import PEOPLE, WORDING
-
-THINGS = (
-    "apples books coins eggs pens shells stamps cards beads nuts plums cups keys kites marbles ribbons"
-).split()
+from lab.pairs.tiny.world import WORDING, WORDS
 
 _SAY = WORDING["arithmetic"]
 
@@ -32,7 +28,7 @@ def draw(rng: random.Random) -> Problem:
     """One word problem; the answer's last number is checked."""
     steps = rng.randint(1, 3)
     phrasing = rng.randrange(3)
-    person, thing = rng.choice(PEOPLE), rng.choice(THINGS)
+    person, thing = rng.choice(WORDS["people"]), rng.choice(WORDS["things"])
     start = amount = rng.randint(3, 20)
     say = {"p": person, "o": thing, "a": start}
     told = [_SAY["openings"][phrasing].format(**say)]

@@ -8,35 +8,14 @@ from __future__ import annotations
 import random
 
 from lab.pairs.problem import DIFFICULTIES, Problem
+from lab.pairs.tiny.world import WORDING
 
 NAMES = "solve compute process measure collect gather work handle find apply run build".split()
 INPUTS: tuple[list[int], ...] = ([], [1, 2, 3, 4, 5, 6], [-7, 12, 0, 9, -4, 5], [8, 8, -3, 15, 20, 7, -1])
 """Arguments on which every function is called."""
 
-# Words in a prompt -> Python over x; k and j are digits.
-FILTERS = {
-    "": "",
-    "even": "x % 2 == 0",
-    "odd": "x % 2 == 1",
-    "positive": "x > 0",
-    "negative": "x < 0",
-    "above {k}": "x > {k}",
-    "below {k}": "x < {k}",
-}
-MAPS = {
-    "": "x",
-    "squares": "x * x",
-    "doubles": "x + x",
-    "opposites": "-x",
-    "products by {j}": "x * {j}",
-    "sums with {j}": "x + {j}",
-}
-REDUCES = {"sum": "sum({ys})", "list": "{ys}", "largest": "max({ys}, default=0)", "count": "len({ys})"}
-ASKS = (
-    "Write a Python function {f} that returns the {r} of the {m}numbers in xs{c}.",
-    "Define {f}(xs) in Python. It gives the {r} of the {m}numbers of xs{c}.",
-    "I need Python code for {f}: take a list xs, return the {r} of the {m}numbers{c}.",
-)
+FILTERS, MAPS, REDUCES, ASKS = (WORDING["code"][name] for name in ("filters", "maps", "reduces", "asks"))
+"""Words in a prompt -> Python over x; k and j are digits."""
 
 
 def run_reference(condition: str, mapped: str, reduce: str) -> list[str]:

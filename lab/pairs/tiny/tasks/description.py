@@ -9,33 +9,11 @@ from __future__ import annotations
 import random
 
 from lab.pairs.problem import DIFFICULTIES, Problem
-from lab.pairs.tiny.world import FACTS, PEOPLE, TOWNS, WORDING
-
-PROFILES = (
-    ("river", "mayor", "craft", "dish", "year"),
-    ("region", "bird", "festival", "mayor", "population"),
-    ("year", "region", "river", "bird", "craft", "dish"),
-    ("mayor", "festival", "dish", "river", "population", "craft"),
-    ("bird", "dish", "mayor", "year", "region", "festival", "river"),
-    ("craft", "population", "river", "mayor", "festival", "bird", "dish"),
-)
-"""Attributes that are asked for together; two sets for each difficulty."""
-PAIRS = (
-    ("river", "mayor", "year"),
-    ("craft", "festival", "year"),
-    ("dish", "bird", "mayor", "year"),
-    ("region", "river", "craft", "year"),
-    ("mayor", "dish", "river", "bird", "year"),
-    ("festival", "craft", "region", "mayor", "year"),
-)
-"""The same for comparisons, which always end with the age."""
+from lab.pairs.tiny.world import FACTS, TOWNS, WORDING, WORDS
 
 _SAY, _VISIT = WORDING["description"], WORDING["visit"]
-_VISIT_ORDER = (
-    ("festival", "dish", "craft", "river", "bird"),
-    ("river", "craft", "festival", "dish", "bird"),
-    ("dish", "craft", "festival", "river", "bird"),
-)
+PROFILES, PAIRS, _VISIT_ORDER = (WORDING["together"][name] for name in ("profiles", "pairs", "visits"))
+"""Attributes that are asked for together, two sets for each difficulty, and in the order of each phrasing."""
 
 
 def _listed(nouns: list[str]) -> str:
@@ -85,7 +63,7 @@ def _compare(rng: random.Random, phrasing: int, level: int) -> Problem:
 
 
 def _explain(rng: random.Random, phrasing: int, level: int) -> Problem:
-    town, person = rng.choice(TOWNS), rng.choice(PEOPLE)
+    town, person = rng.choice(TOWNS), rng.choice(WORDS["people"])
     values = {a: FACTS[town][a] for a in _VISIT_ORDER[phrasing]}
     return Problem(
         family="description",

@@ -18,7 +18,7 @@ from typing import Any
 from common.cli import option, run_options
 from common.files import read_text
 from convert.errors import OptionError
-from lab.pairs.tokens import byte_level
+from lab.pairs.tokens import CONFIG, byte_level
 
 TOKENIZER = "a published tokenizer.json, or .json.gz"
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -77,20 +77,8 @@ def write_tokenizer(path: Path, *, vocab_size: int = _ORDINARY) -> None:
     tokenizer.add_special_tokens(list(SPECIALS))
     path.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(path / "tokenizer.json"))
-    settings = {
-        "tokenizer_class": "Qwen2Tokenizer",
-        "bos_token": None,
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|endoftext|>",
-        "unk_token": None,
-        "add_bos_token": False,
-        "add_prefix_space": False,
-        "chat_template": CHAT_TEMPLATE,
-        "clean_up_tokenization_spaces": False,
-        "errors": "replace",
-        "model_max_length": 512,
-        "split_special_tokens": False,
-    }
+    settings = {name: value for name, value in CONFIG.items() if name != "mask_token"}
+    settings |= {"chat_template": CHAT_TEMPLATE, "bos_token": None, "add_bos_token": False}
     (path / "tokenizer_config.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
 
 

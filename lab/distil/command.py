@@ -93,16 +93,16 @@ def factors(texts: Sequence[str]) -> dict[str, float]:
     return found
 
 
+EPILOG = """examples:
+  python -m lab distil testbed -o runs/distil
+  python -m lab run passes --model runs/distil/testbed-dream --edge testbed-qwen \\
+      --data testbed:profile -o passes/"""
+
+
 def main(arguments: Sequence[str]) -> int:
-    parser = CommandParser(
-        prog="python -m lab distil",
-        description="Teach a pair's diffusion model to answer in few passes, from its own finished answers.\n"
-        "An interrupted run resumes from its folder.",
-        epilog="examples:\n"
-        "  python -m lab distil testbed -o runs/distil\n"
-        "  python -m lab run passes --model runs/distil/testbed-dream --edge testbed-qwen \\\n"
-        "      --data testbed:profile -o passes/",
-    )
+    says = "Teach a pair's diffusion model to answer in few passes, from its own finished answers.\n"
+    says += "An interrupted run resumes from its folder."
+    parser = CommandParser(prog="python -m lab distil", description=says, epilog=EPILOG)
     parser.add_argument("model", metavar="MODEL", help="testbed, or the folder of such a model")
     parser.declare(DistilOptions)
     found = vars(parser.parse_args(arguments))

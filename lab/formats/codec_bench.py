@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import zstandard
 
 from cloud_anchor.errors import CloudError, RequestError
@@ -29,7 +30,7 @@ from lab.published.published_runs import (
     read_traces,
 )
 from lab.store import Record
-from lab.tables import Row, Table
+from lab.tables import Answers, Column, Label, Row, Table, mean
 from payload.anchors import AnchorSet
 from payload.header import Codec
 from payload.shared import Base, Shared
@@ -58,23 +59,20 @@ class CodecOptions:
     tokenizer: str | None = option(
         None, f"tokenizer.json[.gz] (default: {DEFAULT_TOKENIZER} beside the runs)", metavar="FILE"
     )
-    no_length: bool = option(False, "leave out the length of unfinished answers")
 
 
-def anchors_of(trace: Trace, fraction: str, tokenizer: TraceTokenizer, with_length: bool = True) -> AnchorSet:
+def anchors_of(trace: Trace, fraction: str, tokenizer: TraceTokenizer) -> AnchorSet:
     """A run's anchors at a fraction of the steps, or all of its answer."""
     if fraction == FULL:
         ids = full_answer(trace, tokenizer)
-        pairs = tuple(enumerate(ids))
-        length: int | None = len(ids)
+        pairs, length = tuple(enumerate(ids)), len(ids)
     else:
-        pairs = trace.anchors[fraction]
-        length = trace.length if with_length or len(pairs) == trace.length else None
+        pairs, length = trace.anchors[fraction], trace.length
     canvas = max(CANVAS, trace.length, len(pairs))
     return AnchorSet.of(dict(pairs), canvas, tokenizer.contract, length)
 
 
-def sizes_of(trace: Trace, tokenizer: TraceTokenizer, with_length: bool = True) -> Record:
+def sizes_of(trace: Trace, tokenizer: TraceTokenizer) -> Record:
     """Bytes of one run: by fraction and codec, of its text by compressor, and of a stream's payloads.
 
     seconds: of the processor, by codec, for the whole answer to be encoded and decoded; raises CloudError
@@ -84,7 +82,7 @@ def sizes_of(trace: Trace, tokenizer: TraceTokenizer, with_length: bool = True) 
     sizes: dict[str, dict[str, int]] = {}
     seconds: dict[str, list[float]] = {}
     for fraction in (*trace.anchors, *({FULL} - trace.anchors.keys())):
-        anchors = anchors_of(trace, fraction, tokenizer, with_length)
+        anchors = anchors_of(trace, fraction, tokenizer)
         sizes[fraction] = {}
         for name, (codec, primed) in CODECS.items():
             shared = Shared(tokenizer.contract, prompt_ids if primed else None, tokenizer)
@@ -103,7 +101,7 @@ def sizes_of(trace: Trace, tokenizer: TraceTokenizer, with_length: bool = True) 
         base: Base | None = None
         found["stream"] = 0
         for fraction in STREAM:  # each is decoded on top of the one before
-            anchors = anchors_of(trace, fraction, tokenizer, with_length)
+            anchors = anchors_of(trace, fraction, tokenizer)
             data, *_ = _coded(
                 trace, anchors, Shared(tokenizer.contract, prompt_ids, base=base), Codec.COMPACT
             )
@@ -143,45 +141,31 @@ def text_codecs(prompt: str) -> dict[str, Callable[[bytes], bytes]]:
 
 def summary(values: Sequence[float]) -> dict[str, float]:
     """Mean, median and 95th percentile (the smallest value that 95% do not exceed)."""
-    ordered = sorted(values)
+    p95 = float(np.percentile(values, 95, method="inverted_cdf"))
     return {
         "mean": round(statistics.fmean(values), 3),
         "median": float(statistics.median(values)),
-        "p95": float(ordered[-(-95 * len(ordered) // 100) - 1]),
+        "p95": p95,
     }
 
 
-def sizes_table(records: Records) -> Table:
-    """Mean bytes by fraction and codec."""
-    fractions = sorted({fraction for record in records for fraction in record["fractions"]}, key=float)
-    lines: list[Row] = []
-    for fraction in fractions:
-        line: Row = {"fraction": fraction}
-        for name in CODECS:
-            of = [
-                record["fractions"][fraction][name] for record in records if fraction in record["fractions"]
-            ]
-            line[name] = summary(of)["mean"]
-        lines.append(line)
-    return Table("bytes", "Mean payload bytes", ("fraction", *CODECS), lines)
-
-
-def text_table(records: Records) -> Table:
-    """Mean bytes of the full text by compressor."""
-    names = records[0]["text"]
-    line: Row = {name: summary([record["text"][name] for record in records])["mean"] for name in names}
-    return Table.of("text", "Mean bytes of the full text, without framing", [line])
+def means_table(name: str, title: str, rows: Sequence[Record], labels: dict[str, Label]) -> Table:
+    """Means of every column that is none of the labels."""
+    columns: dict[str, Column] = {of: mean(of) for of in rows[0] if of not in labels}
+    return Answers(rows).table(name, title, labels, columns)
 
 
 def tables(records: Records, about: About) -> list[Table]:
     early = [record["fractions"]["0.1"] for record in records if "0.1" in record["fractions"]]
     spread: list[Row] = [{"codec": name, **summary([each[name] for each in early])} for name in CODECS]
-    found = [
-        sizes_table(records),
+    sizes = [{"fraction": at, **of} for record in records for at, of in record["fractions"].items()]
+    sizes.sort(key=lambda row: float(row["fraction"]))
+    return [
+        means_table("bytes", "Mean payload bytes", sizes, {"fraction": "fraction"}),
         Table.of("spread", "Payload bytes at 10% of the steps", spread if early else []),
+        means_table("text", "Mean bytes of the full text, without framing", [r["text"] for r in records], {}),
+        Table.of("facts", "Streams, comparisons, time", [_facts(records, early)]),
     ]
-    found += [text_table(records), Table.of("facts", "Streams, comparisons, time", [_facts(records, early)])]
-    return found
 
 
 def _facts(records: Records, early: Sequence[Record]) -> Row:
@@ -223,7 +207,7 @@ def measure(setup: Setup, items: Sequence[Trace]) -> Iterator[Record]:
     own = setup.own
     tokenizer = _tokenizer(Path(own.tokenizer or Path(own.traces).parent / DEFAULT_TOKENIZER))
     for trace in items:
-        yield sizes_of(trace, tokenizer, not own.no_length)
+        yield sizes_of(trace, tokenizer)
 
 
 EXPERIMENT = Experiment(

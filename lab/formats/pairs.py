@@ -1,7 +1,7 @@
 """Anchors as plain (position, id) pairs, as section 3.1 counts them: a codec to measure others against.
 
-Responsible for fixed-width bytes and for reading them back. Not a codec of the wire: it has no header, no
-check, no length of the answer, and payloads are never sent in it.
+Not a codec of the wire: it has no header, no check, no length of the answer, and payloads are never sent in
+it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from payload.contract import Contract
 
 def widths(canvas: int, vocab_size: int) -> tuple[int, int]:
     """Whole bytes of a position and of an id: the fewest that hold every one."""
-    return _bytes(canvas - 1), _bytes(vocab_size - 1)
-
-
-def _bytes(highest: int) -> int:
-    return max(1, (highest.bit_length() + 7) // 8)
+    position, id_ = (max(1, (highest.bit_length() + 7) // 8) for highest in (canvas - 1, vocab_size - 1))
+    return position, id_
 
 
 def to_pairs(anchors: AnchorSet, contract: Contract) -> bytes:
@@ -27,12 +24,9 @@ def to_pairs(anchors: AnchorSet, contract: Contract) -> bytes:
 
 
 def from_pairs(data: bytes, canvas: int, contract: Contract) -> dict[int, int]:
-    """Ids by position. Raises ValueError for half a pair."""
+    """Ids by position, of whole pairs."""
     position, id_ = widths(canvas, contract.vocab_size)
-    size = position + id_
-    if len(data) % size:
-        raise ValueError(f"expected pairs of {size} bytes, found {len(data)} bytes")
-    cuts = [data[at : at + size] for at in range(0, len(data), size)]
+    cuts = (data[at : at + position + id_] for at in range(0, len(data), position + id_))
     return {
         int.from_bytes(cut[:position], "little"): int.from_bytes(cut[position:], "little") for cut in cuts
     }

@@ -15,18 +15,11 @@ from lab.pairs.tiny.tasks.choice import LETTERS
 _FACT, _CHOICE = WORDING["fact"], WORDING["choice"]
 _SECOND = 0.3
 """Share of facts with a second one, which was not asked for."""
-_OPTIONS: dict[Kind, list[str]] = {
-    "country": "capital region currency language peak export crop climate government".split(),
-    "element": "symbol series discoverer place look".split(),
-    "word": "parent topic gloss".split(),
-}
+_OPTIONS: dict[Kind, list[str]] = _CHOICE["options"]
 """Attributes of which there are four options."""
 _ASKS = {
-    "trained": (*code.ASKS, "Python: {f}(xs) is the {r} of the {m}numbers{c}."),
-    "held_out": (
-        "Write {f}(xs) in Python that returns the {r} of the {m}numbers in xs{c}.",
-        "Define a Python function {f}. It gives the {r} of the {m}numbers in a list xs{c}.",
-    ),
+    "trained": [*code.ASKS, *WORDING["function"]["trained"]],
+    "held_out": WORDING["function"]["held_out"],
 }
 _LISTS = ("ys", "out", "kept", "result", "found")
 _ITEMS = ("x", "n", "v", "item")

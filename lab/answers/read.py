@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from edge_runtime.bundle.manifest import ModelShape
+
 HERE = Path(__file__).parent
 QUESTIONS = "questions"
 """The file that is no source."""
@@ -22,6 +24,14 @@ class Text:
     @property
     def source(self) -> str:
         return self.id.partition(":")[0]
+
+
+def wrote(source: str, model: ModelShape) -> bool:
+    """Whether a model wrote a source: it has the source's name, or comes from the same file."""
+    with (HERE / f"{source}.jsonl").open(encoding="utf-8") as file:
+        about = json.loads(next(file))
+    name = about["model"].split()[0].lower()
+    return name in model.id.lower() or about.get("revision") == model.revision
 
 
 def sources() -> list[str]:

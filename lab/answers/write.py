@@ -1,6 +1,8 @@
 """Answers of a model in a GGUF file to the questions, by llama.cpp: greedy, at most 160 tokens.
 
     python -m lab.answers.write MODEL.gguf lab/answers/NAME.jsonl "Name of the model"
+    python -m lab.answers.write MODEL.gguf lab/answers/short/NAME.jsonl "Name of the model" --pieces 24 \\
+        --behind " Answer in at most 20 words."
 
 Needs llama-cpp-python alone. What is in the file already is not asked again. `--pieces N` answers N more.
 """
@@ -24,6 +26,7 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("name")
     parser.add_argument("--pieces", type=int, metavar="N")
+    parser.add_argument("--behind", default="", metavar="TEXT", help="said behind each question")
     args = parser.parse_args()
     questions = [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     if not args.output.exists():
@@ -38,7 +41,7 @@ def main() -> None:
     model = Llama(str(args.model), n_ctx=1024, n_threads=1, verbose=False)
     with args.output.open("a", encoding="utf-8") as out:
         for each in islice(left, args.pieces):
-            asked = [{"role": "user", "content": each["prompt"]}]
+            asked = [{"role": "user", "content": each["prompt"] + args.behind}]
             found = model.create_chat_completion(asked, temperature=0.0, max_tokens=MOST_TOKENS)
             text = found["choices"][0]["message"]["content"]
             out.write(json.dumps(each | {"text": text}, ensure_ascii=False) + "\n")

@@ -1,37 +1,43 @@
 """Experiment `answers`: finished answers as payloads, beside the compressors of text and the links' seconds.
 
-    python -m lab run answers --edge bundles/smollm2-135m-instruct -o runs/answers --variant int8
+    python -m lab run answers --edge bundles/smollm2-135m-instruct --variants int8 int4 -o runs/answers
 
 The texts of `lab.answers`, source by source, each coded by a device's model that did not write it and decoded
-again: a source is left out where its name begins the bundle's. A bundle that has `fp32` too gives the ideal:
-what an exact coder would take with the same model in float32, without header, length and check. `--prompts N`
-takes the first N texts of each source.
+again. A bundle that has `fp32` too gives the ideal: what an exact coder would take with the same model in
+float32, without header, length and check. `--prompts N` takes the first N texts of each source.
 """
 
 from __future__ import annotations
 
+import base64
 import math
+import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import zstandard
+
 from cloud_anchor.errors import CloudError
 from common.cli import option
+from edge_runtime.bundle.bundle import read_manifest
 from edge_runtime.bundle.lookup import find_bundles
-from edge_runtime.commands import positive
 from edge_runtime.finished import payload_of, text_ids
 from edge_runtime.runtime import EdgeRuntime
-from lab.answers.read import Text, sources, texts_of
+from lab.answers.read import Text, sources, texts_of, wrote
 from lab.experiment import About, Experiment, Records, Setup
-from lab.formats.codec_bench import text_codecs
+from lab.formats.codec_bench import text_codecs, with_dictionary
 from lab.store import Record
-from lab.tables import Row, Table
+from lab.tables import Answers, Column, Figure, Table, mean, rows
 from payload import Codec
 
 WRITTEN = "gsm8k"
 """The source that people wrote."""
+EVERY = "of models, all"
+TRAINED = 8 << 10
+"""Bytes of the trained dictionary."""
 LINKS = {"0.3 kbit/s": (300, 5.0), "1 kbit/s": (1e3, 5.0), "5 kbit/s": (5e3, 0.8), "50 kbit/s": (5e4, 1.0)}
 """Bits per second and seconds of delay: LoRaWAN at SF12 (its window), NB-IoT by
 satellite, a LoRa mesh, NB-IoT."""
@@ -39,23 +45,40 @@ satellite, a LoRa mesh, NB-IoT."""
 
 @dataclass(frozen=True)
 class AnswersOptions:
+    variants: tuple[str, ...] = option((), "several in place of --variant", metavar="NAME")
     decoded: int | None = option(
-        None,
-        "how many texts of each source are decoded again, for the seconds (default: all)",
-        positive,
-        metavar="N",
+        None, "how many texts of each source are decoded again (default: all)", int, metavar="N"
+    )
+    llama_zip: tuple[str, ...] = option(
+        (), "the program llama-zip and a .gguf file: its bytes too", metavar="FILE"
     )
 
 
-def texts(setup: Setup) -> list[Text]:
-    """Those of every source but the device's own model, a source after the other."""
-    device, most = _place(setup).name, setup.options.prompts
-    names = [name for name in sources() if not device.startswith(name)]
-    return [text for name in names for text in texts_of(name)[:most]]
+@dataclass(frozen=True)
+class Coded:
+    """A text for a device. decoded: whether it is written again."""
+
+    text: Text
+    place: Path
+    variant: str | None
+    decoded: bool
+
+    @property
+    def id(self) -> str:
+        return f"{self.place.name} {self.variant or ''} {self.text.id}"
 
 
-def _place(setup: Setup) -> Path:
-    return find_bundles("", setup.options.edges[0])[0]
+def texts(setup: Setup) -> list[Coded]:
+    """Those of every source but the device's own model, a device and a source after the other."""
+    own, most = setup.own, setup.options.prompts
+    return [
+        Coded(text, place, variant, own.decoded is None or number < own.decoded)
+        for place in (find_bundles("", model=name)[0] for name in setup.options.edges)
+        for variant in own.variants or (setup.options.variant,)
+        for source in sources()
+        if not wrote(source, read_manifest(place).model)
+        for number, text in enumerate(texts_of(source)[:most])
+    ]
 
 
 @lru_cache(1)
@@ -66,30 +89,41 @@ def _opened(place: Path, variant: str | None, threads: int | None) -> tuple[Edge
     return edge, EdgeRuntime.open(place, "fp32", threads=threads) if exact else None
 
 
-def measure(setup: Setup, items: Sequence[Text]) -> Iterator[Record]:
-    edge, exact = _opened(_place(setup), setup.options.variant, setup.options.threads)
+@lru_cache(2)
+def _trained(half: int) -> zstandard.ZstdCompressor:
+    """A dictionary of the texts of the other half of every source."""
+    known = [text.text.encode() for name in sources() for text in texts_of(name)[1 - half :: 2]]
+    return with_dictionary(zstandard.train_dictionary(min(TRAINED, sum(map(len, known)) // 10), known))
+
+
+def measure(setup: Setup, items: Sequence[Coded]) -> Iterator[Record]:
     for item in items:
-        data = item.text.encode()
-        sizes: Record = {name: len(code(data)) for name, code in text_codecs(item.prompt).items()}
+        edge, exact = _opened(item.place, item.variant, setup.options.threads)
+        text, prompt, data = item.text.text, item.text.prompt, item.text.text.encode()
+        sizes: Record = {name: len(code(data)) for name, code in text_codecs(prompt).items()}
+        half = texts_of(item.text.source).index(item.text) % 2
+        sizes["zstd-trained"] = len(_trained(half).compress(data))
         begin = time.perf_counter()
-        sent = payload_of(edge, item.text, item.prompt, Codec.PREDICTIVE)
+        sent = payload_of(edge, text, prompt, Codec.PREDICTIVE)
         written = time.perf_counter()
         seconds, passes = {"encode": written - begin}, None
-        if setup.own.decoded is None or item in texts_of(item.source)[: setup.own.decoded]:
-            read = edge.read(sent, item.prompt)
+        if item.decoded:
+            read = edge.read(sent, prompt)
             back = b"".join(edge.bundle.tokenizer.token_bytes(token.id) for token in read.tokens)
             if back != data or read.stats is None:
                 raise CloudError(f"{item.id}: expected the text back from codec predictive, found another")
             seconds |= {"decode": time.perf_counter() - written}
             passes = read.stats.passes
-        sizes |= {"compact": len(payload_of(edge, item.text, item.prompt, Codec.COMPACT))}
-        sizes |= {"predictive": len(sent)} | ({"ideal": _ideal(exact, item)} if exact else {})
+        sizes |= {"compact": len(payload_of(edge, text, prompt, Codec.COMPACT)), "predictive": len(sent)}
+        sizes |= {"no prompt": len(payload_of(edge, text, "", Codec.PREDICTIVE))}
+        sizes |= {"ideal": _ideal(exact, item.text)} if exact else {}
+        sizes |= {"llama-zip": _llama_zip(*setup.own.llama_zip, text)} if setup.own.llama_zip else {}
         yield {
-            "source": item.source,
-            "device": f"{edge.bundle.path.name} {edge.bundle.variant_name}",
-            "characters": len(item.text),
-            "first word": len(item.text.split()[0].encode()),
-            "tokens": len(text_ids(edge, item.text)),
+            "source": item.text.source,
+            "device": f"{item.place.name} {edge.bundle.variant_name}",
+            "characters": len(text),
+            "first word": len(text.split()[0].encode()),
+            "tokens": len(text_ids(edge, text)),
             "passes": passes,
             "bytes": sizes,
             "seconds": seconds,
@@ -104,69 +138,70 @@ def _ideal(exact: EdgeRuntime, item: Text) -> float:
     return nats / math.log(2) / 8
 
 
+def _llama_zip(program: str, model: str, text: str) -> int:
+    """Bytes of a text by another compressor, which prints them in base64."""
+    done = subprocess.run([program, model, "-c", text], capture_output=True, check=True)
+    return len(base64.b64decode(done.stdout.split()[-1]))
+
+
 def tables(records: Records, about: About) -> list[Table]:
-    sources = list(dict.fromkeys(record["source"] for record in records))
-    groups = {source: [record for record in records if record["source"] == source] for source in sources}
-    models = [record for record in records if record["source"] != WRITTEN]
-    groups |= {"of models, all": models} if len(sources) > 2 else {}
-    device = ", ".join(dict.fromkeys(record["device"] for record in records))
-    return [
+    flat: list[Record] = [record | record["bytes"] for record in records]
+    models = [record | {"source": EVERY} for record in flat if record["source"] != WRITTEN]
+    groups = Answers([*flat, *models]).by({"device": "device", "source": "source"})
+    columns: dict[str, Column] = {"texts": len, "tokens": mean("tokens"), "text": mean("raw")}
+    columns |= {name: mean(name) for name in records[0]["bytes"] if name not in ("raw", "predictive")}
+    columns |= {"predictive": "predictive", "bits": _ratio("predictive", "characters", 8)}
+    columns |= {
+        f"{name} / ours": _ratio(name, "predictive") for name in ("gzip", "brotli") if name in flat[0]
+    }
+    note = (
+        "Means of a text; the prompt is known on both sides. predictive: header, length and check included, "
+        "with the mean's 95% interval. no prompt: the same with none. bits: of predictive, a character. "
+        "ideal: the same model's own probabilities in float32, without header, length and check. "
+        "zstd-dictionary: the prompt. zstd-trained: 8 KiB trained on the other half of all texts, which both "
+        "sides have."
+    )
+    found = [
         Table.of(
             "bytes",
-            f"Whole answers as bytes: {device}",
-            [_bytes(source, group) for source, group in groups.items()],
-            "Means of a text; the prompt is known on both sides. predictive: header, length and check "
-            "included. bits: of predictive, a character. ideal: the same "
-            "model's own probabilities in float32, without header, length and check. "
-            "zstd-dictionary: the prompt.",
-        ),
-        Table.of(
-            "seconds",
-            f"Seconds to the first word and to the whole, beside plain text: {device}",
-            [_seconds(name, groups) for name in LINKS],
-            "Means of the texts that were decoded, each to its very bytes: encoding, the delay and rate of "
-            "the link, and decoding, before whose end nothing is shown; plain text is read while it arrives. "
-            f"Delays: {', '.join(f'{name} {delay:g} s' for name, (_, delay) in LINKS.items())}.",
-        ),
+            "Whole answers as bytes",
+            rows(sorted(groups, key=lambda each: str(each[0]["device"])), columns),
+            note,
+        )
     ]
+    timed = [
+        record | record["seconds"] | {"link": link, **_seconds(record, *LINKS[link])}
+        for link in LINKS
+        for record in records
+        if "decode" in record["seconds"]
+    ]
+    shown = ("text, first word", "text, whole", "brotli, whole", "ours, whole")
+    took: dict[str, Column] = {"texts": len, **{name: mean(name) for name in shown}}
+    took |= {f"of it {name[:-1]}ing": mean(name) for name in ("encode", "decode")}
+    delays = (
+        "Means of the texts that were decoded, each to its very bytes: encoding, the delay and rate of the "
+        "link, and decoding, before whose end nothing is shown; plain text is read while it arrives. Delays: "
+        f"{', '.join(f'{name} {delay:g} s' for name, (_, delay) in LINKS.items())}."
+    )
+    title = "Seconds to the first word and to the whole, beside plain text"
+    labels = {"device": "device", "link": "link"}
+    return [*found, Answers(timed).table("seconds", title, labels, took, delays)]
 
 
-def _bytes(source: str, group: Records) -> Row:
-    sizes = [record["bytes"] for record in group]
-    means = {name: sum(of[name] for of in sizes) / len(group) for name in sizes[0]}
-    characters = sum(record["characters"] for record in group)
-    total = sum(record["bytes"]["predictive"] for record in group)
-    found: Row = {"source": source, "texts": len(group), "tokens": _mean(group, lambda r: r["tokens"])}
-    found |= {("text" if name == "raw" else name): value for name, value in means.items()}
-    found |= {"bits": 8 * total / characters}
-    return found | {f"{name} / ours": means[name] / means["predictive"] for name in ("gzip", "brotli")}
+def _ratio(first: str, second: str, times: float = 1) -> Figure:
+    return lambda group: times * sum(group.values(first)) / sum(group.values(second))
 
 
-def _seconds(link: str, groups: Mapping[str, Records]) -> Row:
-    rate, delay = LINKS[link]
-    every = [record for source, group in groups.items() if not source.startswith("of ") for record in group]
-    records = [record for record in every if "decode" in record["seconds"]]
-
-    def arrived(record: Record, size: int) -> float:
-        return delay + 8 * size / rate
-
-    def ours(record: Record) -> float:
-        took: float = record["seconds"]["encode"] + record["seconds"]["decode"]
-        return took + arrived(record, record["bytes"]["predictive"])
-
+def _seconds(record: Record, rate: float, delay: float) -> dict[str, float]:
+    """Until an answer is there, by the way it is sent."""
+    sizes, seconds = record["bytes"], record["seconds"]
+    found = {name: delay + 8 * size / rate for name, size in sizes.items()}
     return {
-        "link": link,
-        "text, first word": _mean(records, lambda r: arrived(r, r["first word"])),
-        "text, whole": _mean(records, lambda r: arrived(r, r["bytes"]["raw"])),
-        "brotli, whole": _mean(records, lambda r: arrived(r, r["bytes"]["brotli"])),
-        "ours, whole": _mean(records, ours),
-        "of it encoding": _mean(records, lambda r: r["seconds"]["encode"]),
-        "of it decoding": _mean(records, lambda r: r["seconds"]["decode"]),
+        "text, first word": delay + 8 * record["first word"] / rate,
+        "text, whole": found["raw"],
+        "brotli, whole": found.get("brotli", math.nan),
+        "ours, whole": seconds["encode"] + found["predictive"] + seconds["decode"],
     }
-
-
-def _mean(records: Records, of: Callable[[Record], float]) -> float:
-    return sum(map(of, records)) / len(records)
 
 
 EXPERIMENT = Experiment(

@@ -120,17 +120,20 @@ def _coded(trace: Trace, anchors: AnchorSet, shared: Shared, codec: Codec) -> tu
     return data, written - begin, time.process_time() - written
 
 
+def with_dictionary(known: zstandard.ZstdCompressionDict) -> zstandard.ZstdCompressor:
+    """Level 19 without what both sides know or do not need."""
+    framing = {"write_checksum": False, "write_content_size": False, "write_dict_id": False}
+    return zstandard.ZstdCompressor(level=19, dict_data=known, **framing)
+
+
 def text_codecs(prompt: str) -> dict[str, Callable[[bytes], bytes]]:
     """General-purpose compressors of the answer's text; brotli where it is installed."""
-    dictionary = zstandard.ZstdCompressionDict(prompt.encode(), dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-    primed = zstandard.ZstdCompressor(
-        level=19, dict_data=dictionary, write_checksum=False, write_content_size=False, write_dict_id=False
-    )
+    known = zstandard.ZstdCompressionDict(prompt.encode(), dict_type=zstandard.DICT_TYPE_RAWCONTENT)
     codecs: dict[str, Callable[[bytes], bytes]] = {
         "raw": bytes,
         "gzip": lambda text: gzip.compress(text, 9, mtime=0),
         "zstd": zstandard.ZstdCompressor(level=19, write_checksum=False).compress,
-        "zstd-dictionary": primed.compress,
+        "zstd-dictionary": with_dictionary(known).compress,
     }
     try:
         import brotli

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from common.cli import run_command
 from common.errors import UserError
+from common.files import read_text
 from tests.full_size.random_dream import write_random_dream
 
 PROMPT = "Why is the sky blue?"

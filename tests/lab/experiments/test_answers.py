@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from edge_runtime.bundle.bundle import Bundle
 from lab.__main__ import main
-from lab.answers.read import Text, sources, texts_of
+from lab.answers.read import Text, sources, texts_of, wrote
 from lab.experiments import answers
+from lab.formats.codec_bench import with_dictionary
 from lab.store import Store
 from tests.shipped import TINY_BUNDLE
 
@@ -28,6 +32,8 @@ def test_every_text_is_coded_given_back_and_compared(tmp_path: Path, monkeypatch
     monkeypatch.setattr(answers, "sources", lambda: list(written))
     monkeypatch.setattr(answers, "texts_of", written.__getitem__)
     monkeypatch.setattr(answers, "WRITTEN", "people")
+    monkeypatch.setattr(answers, "wrote", lambda source, model: source == "tiny")
+    monkeypatch.setattr(answers, "_trained", answers.lru_cache(zstd_of_bread))
     line = [
         "run",
         "answers",
@@ -42,23 +48,45 @@ def test_every_text_is_coded_given_back_and_compared(tmp_path: Path, monkeypatch
     ]
     assert main(line) == 0
     records = Store(tmp_path, answers_settings(tmp_path)).records("answers")
-    assert {*records} == {"people:1", "one:1", "one:2"}, "nothing of the device's own model"
+    name = TINY_BUNDLE.name
+    wanted = {f"{name}  {id_}" for id_ in ("people:1", "one:1", "one:2")}
+    assert {*records} == wanted, "nothing of the device's own model"
     for record in records.values():
         sizes = record["bytes"]
         assert 4 < sizes["predictive"] < 60
         assert (record["passes"] or 1) <= record["tokens"] + 2
-        assert ("decode" in record["seconds"]) == (record["id"] != "one:2")
-        assert {"raw", "gzip", "zstd", "zstd-dictionary", "compact"} <= sizes.keys()
+        assert ("decode" in record["seconds"]) == (record["id"] != f"{name}  one:2")
+        assert {
+            "raw",
+            "gzip",
+            "zstd",
+            "zstd-dictionary",
+            "zstd-trained",
+            "compact",
+            "no prompt",
+        } <= sizes.keys()
         if "ideal" in sizes:
             assert 0 < sizes["ideal"] <= sizes["predictive"]
     bytes_, seconds = answers.tables(list(records.values()), answers.About())
-    assert [row["source"] for row in bytes_.rows] == ["people", "one"]
+    assert [row["source"] for row in bytes_.rows] == ["people", "one", answers.EVERY]
     assert [row["link"] for row in seconds.rows] == list(answers.LINKS)
     slow, fast = seconds.rows[0], seconds.rows[-1]
     for way in ("text, whole", "ours, whole"):
         assert slow[way] > fast[way]  # type: ignore[operator]
     assert main(line) == 0
     assert main([*line, "--prompts", "1"]) == 2, "another subset has a folder of its own"
+
+
+def zstd_of_bread(half: int) -> zstandard.ZstdCompressor:
+    return with_dictionary(zstandard.ZstdCompressionDict(b"Bread", zstandard.DICT_TYPE_RAWCONTENT))
+
+
+def test_the_model_that_answered_is_told_by_its_name_and_by_its_file() -> None:
+    model = Bundle.open(TINY_BUNDLE).manifest.model
+    named = replace(model, id="Qwen/Qwen2.5-Coder-0.5B-Instruct", revision="main")
+    assert wrote("qwen2.5-coder-0.5b", named)
+    assert not wrote("qwen2.5-coder-0.5b", model)
+    assert not wrote("gsm8k", named)
 
 
 def answers_settings(folder: Path) -> dict[str, object]:

@@ -24,29 +24,8 @@ LOG = "training-log.json"
 PLOT = "loss.png"
 CURVE = "curve.jsonl"
 
-CARD = """\
-# Model card: {names}
-
-Made by `python -m lab.pairs.ship {pair}` from a run of `python -m lab.pairs.train {pair}`, from \
-scratch. {about}
-
-{models}
-
-Tokens include padding. The vocabulary ends with {specials} special tokens. Megabytes of weights: {sizes}. \
-The edge model's bundle is `edge_runtime/bundles/{edge}`.
-
-![loss]({plot})
-{curve}
-## Sources
-
-{sources}
-"""
-CURVE_TEXT = """
-{taught} is {student}, taught to answer in few passes (`lab/distil/`). By steps, on held-out questions with \
-long answers, each against its own finished run:
-
-{curve}
-"""
+CARD, CURVE_TEXT = Path(__file__).with_name("card.txt").read_text("utf-8").split("-----\n")
+"""The card, and what it says of a taught model, with slots."""
 
 
 def logs_of(pair: Pair, weights: Path, run: Path, taught: Path | None) -> dict[str, pd.DataFrame]:

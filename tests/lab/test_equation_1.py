@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.experiments.paper.timing import equation_1
-from lab.formats.pairs import from_pairs, to_pairs, widths
+from lab.experiments.paper.sending import from_pairs, to_pairs, widths
 from payload import AnchorSet, Contract
 
 SPECIAL = {"<|endoftext|>": 151_643, "<|im_end|>": 151_645}

@@ -14,7 +14,7 @@ from edge_runtime.errors import EdgeError
 from lab.case import RunCase
 from lab.conditions import ALONE, Situation, committed
 from lab.experiment import About, phase
-from lab.formats.pairs import from_pairs, to_pairs
+from lab.experiments.paper.sending import from_pairs, to_pairs
 from lab.store import Record
 from lab.tables import Answers, Column, Table, against
 from payload import AnchorSet, PayloadError

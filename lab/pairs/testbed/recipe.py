@@ -7,9 +7,11 @@ stage, a Qwen2 that knows; testbed-qwen has a tenth of their size and only write
 from __future__ import annotations
 
 import re
+import tomllib
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from cloud_anchor.errors import CheckpointError
 from lab.pairs import tokens
@@ -52,26 +54,8 @@ RECIPES = {
     ),
 }
 
-_SHARES = {
-    "fact": 0.12,
-    "comparison": 0.2,
-    "definition": 0.12,
-    "profile": 0.26,
-    "sum": 0.15,
-    "choice": 0.12,
-    "function": 0.03,
-}
-"""Most of what has many facts in an answer, and of comparisons and sums, which are learned last."""
-
-_LATE_SHARES = {
-    "fact": 0.06,
-    "comparison": 0.34,
-    "definition": 0.04,
-    "profile": 0.2,
-    "sum": 0.26,
-    "choice": 0.08,
-    "function": 0.02,
-}
+MIXES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("mixes.toml").read_text("utf-8"))
+"""What the rows of each stage are."""
 _WORLD = "{} of the world"
 """Names of the kinds over the world that is asked about."""
 
@@ -83,31 +67,18 @@ def curriculum(library: Library) -> Curriculum:
     """
     asked = world(library)
     wide, narrow = training_families(library), training_families(asked)
+    late = {_WORLD.format(kind): share for kind, share in MIXES["late_shares"].items()}
     return Curriculum(
         {**wide, **{_WORLD.format(kind): partial(hastily, draw) for kind, draw in narrow.items()}},
-        causal=Mix(
-            {64: 0.35, 96: 0.25, 128: 0.2, 256: 0.2},
-            _SHARES,
-            drills=0.3,
-            drill=Drills(library, copies=0.4).draw,
-            dense=0.9,  # no tail is needed behind an answer
-        ),
-        masked=Mix(
-            {64: 0.3, 96: 0.25, 128: 0.2, 192: 0.1, 256: 0.15},
-            _SHARES,
-            drills=0.15,
-            drill=Drills(library, copies=0.3).draw,
-            dense=0.6,
-        ),
-        early=Mix({64: 1.0}, _SHARES, drills=1.0, drill=Drills(library, copies=0.9).draw, dense=0.9),
-        late=Mix(
-            {64: 0.25, 96: 0.15, 128: 0.15, 192: 0.25, 256: 0.2},
-            {_WORLD.format(kind): share for kind, share in _LATE_SHARES.items()},
-            drills=0.24,
-            drill=Drills(asked, copies=0.05).draw,
-            dense=0.6,
-        ),
+        *(_mix(stage, MIXES["shares"], library) for stage in ("causal", "masked", "early")),
+        _mix("late", late, asked),
     )
+
+
+def _mix(stage: str, shares: dict[str, float], library: Library) -> Mix:
+    of = MIXES[stage]
+    lengths = {int(length): share for length, share in of["lengths"].items()}
+    return Mix(lengths, shares, of["drills"], Drills(library, copies=of["copies"]).draw, of["dense"])
 
 
 def pair(library: Library) -> Pair:

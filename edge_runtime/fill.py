@@ -138,7 +138,9 @@ def _open_payload(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRunt
     header = peek(data)
     named = args.edge or (str(SHIPPED) if args.sample else None)
     if args.sample:
-        logging.info("%r, with %d bytes from the cloud", prompt or header.extras.prompt, len(data))
+        asked = header.extras.prompt or ""
+        told = "%r, with %d bytes from the cloud, %d of them the question"
+        logging.info(told, prompt or asked, len(data), len(asked.encode()))
     predictive = header.codec is Codec.PREDICTIVE
 
     def attempt(path: Path) -> tuple[EdgeRuntime, FillRequest]:

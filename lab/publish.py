@@ -40,24 +40,27 @@ EPILOG = """examples:
 """
 
 Figures = Mapping[str, Any]
+_HEAD = re.compile(r"^\|.*\|\n(?=\|-)", re.MULTILINE)
+_NAMES = re.compile(r"\b(graded|told)\b"), re.compile(r"\bright\b")
 _BLOCK = re.compile(r"(<!-- figures: (.+?) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
 
 class Summary(NamedTuple):
-    """The rows and columns of a published table that README.md shows.
+    """The rows and columns of a published table that README.md or docs/evidence.md shows.
 
-    place: NAME/TABLE. rows: label -> the row's first two cells. columns: header -> the table's column, its
+    place: NAME/TABLE. rows: label -> the row's first cells. columns: header -> the table's column, its
     decimals, and whether the interval is shown. first: the header over the labels.
     """
 
     place: str
-    rows: Mapping[str, tuple[str, str]]
+    rows: Mapping[str, tuple[str, ...]]
     columns: Mapping[str, tuple[str, int, bool]]
     first: str = "sent"
 
     def lines(self, table: Figures) -> str:
         """In Markdown, ours in bold; raises RequestError where a row is not there."""
-        found = {tuple(row[key] for key in table["columns"][:2]): row for row in table["rows"]}
+        cells = len(next(iter(self.rows.values())))
+        found = {tuple(row[key] for key in table["columns"][:cells]): row for row in table["rows"]}
         if absent := [key for key in self.rows.values() if tuple(key) not in found]:
             raise RequestError(f"figures {self.place}: expected the rows {absent}, found none")
         lines = [
@@ -75,7 +78,7 @@ SUMMARIES = {
     name: Summary(**fields)
     for name, fields in tomllib.loads((ROOT / FIGURES / "summaries.toml").read_text("utf-8")).items()
 }
-"""The tables of README.md."""
+"""The tables of README.md and docs/evidence.md."""
 
 
 def whole(table: Figures) -> str:
@@ -103,8 +106,9 @@ def _cell(value: Any, digits: int, interval: bool = True) -> str:
 
 
 def named(text: str) -> str:
-    """A page's text with F1 by the name that it has on pages."""
-    return re.sub(r"\b(?:[Ww]ord )?F1\b", "agreement", text)
+    """A page's text with the measures named as in docs/glossary.md, two of them in heads only."""
+    text = re.sub(r"\b(?:[Ww]ord )?F1\b", "agreement", text)
+    return _HEAD.sub(lambda head: _NAMES[1].sub("accuracy", _NAMES[0].sub("coverage", head[0])), text)
 
 
 def quoted(text: str, figures: Mapping[str, Figures]) -> str:
@@ -132,7 +136,7 @@ def page(figures: Figures) -> str:
 
 def quoting(root: Path) -> Iterator[tuple[Path, str]]:
     """The pages of the checkout that show figures, as paths below `root`, and their texts."""
-    rooms = (file.parent for file in sorted(root.glob("*/README.md")))
+    rooms = (root / "docs", *(file.parent for file in sorted(root.glob("*/README.md"))))
     for file in (root / "README.md", *(file for room in rooms for file in sorted(room.rglob("*.md")))):
         text = file.read_text("utf-8")
         if _BLOCK.search(text):

@@ -6,7 +6,7 @@
         link.send(frame)
         answer = link.receive(timeout=30)
 
-Needs the standard library alone; a radio, a modem or pictures need an extra of their own (see `README.md`).
+Needs the standard library alone; a radio, a modem or pictures need an extra of their own.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class _AskArguments(ModelOptions, OutputOptions):
         None, "as text; - reads standard input; none: a conversation", flags=("question",), nargs="?"
     )
     link: str = option(
-        "", "the link, such as udp:HOST:PORT; see links/README.md", metavar="ADDRESS", required=True
+        "", "the link, such as udp:HOST:PORT; see docs/guides/links.md", metavar="ADDRESS", required=True
     )
     schema: Path | None = option(
         None,
@@ -64,7 +64,7 @@ class _AskArguments(ModelOptions, OutputOptions):
     )
     seal: Path | None = option(
         None,
-        "this device's NAME.device.seal; see links/README.md",
+        "this device's NAME.device.seal; see docs/guides/links.md",
         Path,
         metavar="FILE",
     )

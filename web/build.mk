@@ -21,7 +21,7 @@ web-demo: web/node_modules/.stamp
 web-page: web/node_modules/.stamp
 	$(NPM) run page
 
-# The demo in Chromium, photographed: the picture of README.md. Run it for a new pair, after web/demo/record.py.
+# The demo in Chromium, photographed: the picture of docs/start/web.md. Run it for a new pair, after web/demo/record.py.
 web-picture: web-demo $(VENV)/dev.stamp
 	$(RUN) -m tests.cloud_anchor.serve.page_browser --demo --width 1040 -o web/edge-runtime/demo.png
 
@@ -29,7 +29,7 @@ web-picture: web-demo $(VENV)/dev.stamp
 web-fuzz: web/node_modules/.stamp
 	$(NPM) run fuzz $(if $(EXECUTIONS),-- $(EXECUTIONS))
 
-# Measures the speed table of web/edge-runtime/README.md and puts it there: BUNDLES='FOLDER ...', the shipped pair's by
+# Measures the speed table of lab/results/device.md and puts it there: BUNDLES='FOLDER ...', the shipped pair's by
 # default. Beside transformers.js.
 web-bench: web/node_modules/.stamp
 	npm --prefix web install --no-save --no-fund --no-audit @huggingface/transformers

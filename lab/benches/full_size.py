@@ -1,7 +1,7 @@
 """python -m lab.benches.full_size FOLDER: the whole conversion at the exact size of Qwen2.5-0.5B.
 
 Makes a checkpoint with random weights (1 GB), converts it to every variant, and prints the cost of each stage
-and each variant, as the tables in convert/README.md. Needs 10 GB of disk and memory. Random weights say
+and each variant, as in lab/results/converter.md. Needs 10 GB of disk and memory. Random weights say
 nothing about accuracy, so only fp32 and fp16 are held to their thresholds.
 """
 

@@ -28,7 +28,7 @@ from lab.pairs.pair import Pair
 from lab.pairs.row_weights import round_checkpoint
 from lab.pairs.train import RECIPES
 
-SAMPLE_PROMPT = "What is the capital of Japan?"
+SAMPLE_PROMPT = "Tell me about Peru."
 """Of the payload that ships with the device's wheel."""
 VARIANTS = ("fp32", "int8", "int4")
 
@@ -113,7 +113,8 @@ def _run(options: ShipOptions) -> None:
         text = json.dumps(pair.subjects, indent=0, ensure_ascii=False) + "\n"
         (place.weights / SUBJECTS).write_text(text, encoding="utf-8")
     if world_of(DEFAULT_MODEL) == pair.name:
-        anchor(["--model", DEFAULT_MODEL, "--prompt", SAMPLE_PROMPT, "-o", str(SAMPLE)])
+        model = TAUGHT.format(pair.name) if taught else pair.name
+        anchor(["--model", model, "--prompt", SAMPLE_PROMPT, "--codec", "predictive", "-o", str(SAMPLE)])
     card.write(pair, logs, place.weights)
     print(f"shipped to {place.weights}", file=sys.stderr)
 

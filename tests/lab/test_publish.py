@@ -46,17 +46,17 @@ def test_new_figures_change_the_pages(
     data["tables"]["by length"]["rows"][0]["F1, under 20"] = CELL | {"mean": 0.123456789}
     (results / "tables.json").write_text(json.dumps(data), "utf-8")
     assert publish.main(["--take", str(results), "--name", "testbed", "--note", "Under load."]) == 0
-    assert "| 0.12 " in (checkout / "README.md").read_text("utf-8")
+    assert "| 0.12 " in (checkout / "docs/evidence.md").read_text("utf-8")
     assert "\nUnder load.\n" in (checkout / FIGURES / "testbed.md").read_text("utf-8")
     assert publish.main(["--check"]) == 0
-    readme = checkout / "README.md"
-    readme.write_text(readme.read_text("utf-8").replace("| 0.12 ", "| 0.99 "), "utf-8")
+    quoting_page = checkout / "docs/evidence.md"
+    quoting_page.write_text(quoting_page.read_text("utf-8").replace("| 0.12 ", "| 0.99 "), "utf-8")
     capsys.readouterr()
     assert publish.main(["--check"]) == 1
-    assert "README.md: differs" in capsys.readouterr().out
+    assert "docs/evidence.md: differs" in capsys.readouterr().out
     del data["tables"]["by length"]
     (results / "tables.json").write_text(json.dumps(data), "utf-8")
-    assert publish.main(["--take", str(results), "--name", "testbed"]) == 2, "the README shows that table"
+    assert publish.main(["--take", str(results), "--name", "testbed"]) == 2, "a page shows that table"
 
 
 def test_what_cannot_be_published_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The code of EXTENDING.md runs as it stands, and prints what the page says."""
+"""The code of docs/inside/extending.md runs as it stands, and prints what the page says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.shipped import TINY_BUNDLE
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(
     r"^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?",
-    (ROOT / "EXTENDING.md").read_text(),
+    (ROOT / "docs/inside/extending.md").read_text(),
     re.MULTILINE | re.DOTALL,
 )
 pytestmark = pytest.mark.skipif(
@@ -34,7 +34,7 @@ def test_the_page_has_all_three() -> None:
 @pytest.mark.parametrize(("code", "output"), BLOCKS[:2], ids=["selection", "model"])
 def test_code_prints_what_the_page_says(code: str, output: str, capsys: pytest.CaptureFixture[str]) -> None:
     with patch.dict(SELECTIONS):
-        exec(compile(code, "EXTENDING.md", "exec", dont_inherit=True), {"__name__": "extending"})
+        exec(compile(code, "extending.md", "exec", dont_inherit=True), {"__name__": "extending"})
     assert capsys.readouterr().out == output
 
 

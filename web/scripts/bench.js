@@ -1,8 +1,8 @@
-// Milliseconds a token and for 64 at once, by engine, variant and threads: the table of edge-runtime/README.md.
+// Milliseconds a token and for 64 at once, by engine, variant and threads: the table of lab/results/device.md.
 //
 //     node scripts/bench.js [BUNDLE ...] [--repeat 20] [--write]
 //
-// --write: puts the table in README.md, in place of the one that is there.
+// --write: puts the table there, in place of the one that is there.
 // BUNDLE: the shipped pair's by default; one of the shape of Qwen2.5-0.5B is made by `python -m lab.benches.full_size`.
 // Beside transformers.js where it is installed: npm install --no-save @huggingface/transformers
 import { execFile } from "node:child_process";
@@ -13,7 +13,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs, promisify } from "node:util";
 import { benchBrowser } from "./bench-browser.js";
 
-const README = new URL("../edge-runtime/README.md", import.meta.url);
+const PAGE = new URL("../../lab/results/device.md", import.meta.url);
 const TABLE = /(?<=<!-- by make web-bench -->\n).*?(?=\n<!-- end -->)/s;
 const OPTIONS = { repeat: { type: "string" }, write: { type: "boolean" } };
 const VARIANTS = ["fp32", "int8", "int4"];
@@ -69,8 +69,8 @@ for (const bundle of bundles) {
 }
 if (values.write)
   writeFileSync(
-    README,
-    readFileSync(README, "utf8").replace(TABLE, () => lines.join("\n")),
+    PAGE,
+    readFileSync(PAGE, "utf8").replace(TABLE, () => lines.join("\n")),
   );
 
 function hasTransformers() {

@@ -45,10 +45,11 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     waiting += [ROOT / name for name in ("README.md", "payload/SPEC.md", "CONTRIBUTING.md", "CHANGELOG.md")]
     waiting += [ROOT / "lab/results" / name for name in ("README.md", "LOG.md")]
+    waiting += [ROOT / name for name in re.findall(r"\(\.\./source/(\S+?\.ts)\.md\)", made["typescript"])]
     seen: set[Path] = set()
     while waiting:
         page = waiting.pop()
-        if page in seen or page.is_dir():
+        if page in seen:
             continue
         seen.add(page)
         place = site(page)
@@ -56,6 +57,10 @@ def on_files(files: Files, config: Any) -> Files:
             text = page.read_text("utf-8")
             waiting += [to for _, to, _ in links(text, page)]
             content: str | bytes = linked(text, page)
+        elif page.is_dir():
+            content = f"# {page.relative_to(ROOT)}\n\n" + "\n".join(
+                f"- `{each.name}`" for each in sorted(page.iterdir())
+            )
         elif page.suffix in (".png", ".svg"):
             content = page.read_bytes()
         else:
@@ -93,7 +98,7 @@ def links(text: str, page: Path) -> Iterator[tuple[str, Path, str]]:
         path, _, fragment = written.partition("#")
         if path and "://" not in path and not path.startswith("mailto:"):
             to = Path(os.path.normpath(page.parent / path))
-            to = to / "README.md" if to.is_dir() else to
+            to = to / "README.md" if (to / "README.md").exists() else to
             if to.exists():
                 yield written, to, fragment
 

@@ -121,8 +121,8 @@ def way() -> str:
     for path in ("M170 60H198", "M460 60H488", "M615 100V148", "M90 100V190H198"):
         parts.append(f'<path class="a" d="{path}"/>')
     says = (
-        "A question goes to the cloud. A model there starts or writes the answer. A payload of tens of "
-        "bytes has the tokens that the device's model would not write by itself; the device's model writes the rest."
+        "A question goes to the cloud. A model there starts or writes the answer. A payload of tens of bytes "
+        "has what the device's model would not write by itself; the device's model writes the rest."
     )
     return picture(250, says, parts)
 

@@ -3,8 +3,8 @@
 One file in `lab/experiments/` with an `EXPERIMENT`; docs/inside/extending.md has one of 20 lines. `python -m
 lab run NAME -o FOLDER` measures, continues after an interruption, and writes the report. A bench has no
 questions: `items=lambda setup: ["batch 1", "batch 8"]` are the cells that it measures, and `opens=False`. The
-paper's experiments are those of `phase`: they measure one `RunCase` at a time, all of one set of questions and
-of their stored runs.
+paper's experiments are those of `phase`: they measure one `RunCase` at a time, all of one set of questions
+and of their stored runs.
 
 Responsible for the interface; `tables` and `plots` are pure functions of records. Not responsible for the
 order of work (see `run`) or for options (see `options`).

@@ -21,9 +21,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File, Files
-
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(!?\[[^]]*\]\()<?([^)\s>]+)>?(\))|(\bsrcset=|\bsrc=|\bhref=)\"([^\"]+)\"")
 BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -32,7 +29,9 @@ edge_runtime.doctor edge_runtime.bench edge_runtime.endpoint payload links links
 convert cloud_anchor.demo cloud_anchor.anchor cloud_anchor.serve lab lab.published.real""".split()
 
 
-def on_files(files: Files, config: Any) -> Files:
+def on_files(files: Any, config: Any) -> Any:
+    from mkdocs.structure.files import File
+
     made = {
         "commands": commands(),
         "python": python(),
@@ -130,7 +129,7 @@ def line_of(file: Path, name: str) -> int:
     for part in name.split("."):
         node = next((each for each in body if getattr(each, "name", None) == part), None)
         if node is None:
-            raise PluginError(f"{file}: expected a definition of {name}, found none")
+            raise LookupError(f"{file}: expected a definition of {name}, found none")
         body = getattr(node, "body", [])
     assert node is not None
     return int(node.lineno)
@@ -170,7 +169,7 @@ def parser_of(module: str) -> ArgumentParser:
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     except Found as done:
         return done.args[0]  # type: ignore[no-any-return]
-    raise PluginError(f"{module}: expected a parser, found none")
+    raise LookupError(f"{module}: expected a parser, found none")
 
 
 def python() -> str:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.errors import FormError
 from edge_runtime.form import MAX_OPTIONS, Form
+from tests.vectors.make_decision_vectors import OUTPUT, vectors
 
 jsonschema = pytest.importorskip("jsonschema")
 TRIAGE = Path("edge_runtime/triage.json")
@@ -111,3 +112,11 @@ def test_a_dataclass_and_a_model_give_the_form_of_their_schema() -> None:
 def test_what_is_no_form_is_refused(schema: Any) -> None:
     with pytest.raises(FormError):
         Form.of(schema)
+
+
+def test_the_vectors_are_what_is_written() -> None:
+    stored = json.loads(OUTPUT.read_text(encoding="utf-8"))
+    assert json.loads(json.dumps(vectors())) == stored
+    for refused in stored["refused"]:
+        with pytest.raises(FormError):
+            Form.of(refused)

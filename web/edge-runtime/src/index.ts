@@ -19,6 +19,7 @@ export {
 export { EdgeSession, type SessionOptions, TurnAnswer, type TurnOptions } from "./edge-session.js";
 export type { Ort, OrtSession, OrtTensor } from "./engine/ort.js";
 export * from "./errors.js";
+export { Form, type Scalar, type Slot } from "./form.js";
 export { type Codec, doubt, type Extras, type Header } from "./payload/header.js";
 export { MAX_PAYLOAD_BYTES, peek } from "./payload/opened-payload.js";
 export type { Base, Predictor, Shared, TokenBytes } from "./payload/shared.js";

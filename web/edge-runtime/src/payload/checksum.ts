@@ -53,7 +53,7 @@ const CRC_TABLE = Uint16Array.from({ length: 256 }, (_, byte) => {
 });
 
 /** CRC-16 (polynomial 0x1021, initial value 0xFFFF) of all bytes except the check itself. */
-function crc(data: Bytes): number {
+export function crc(data: Bytes): number {
   let crc = 0xffff;
   for (let at = 0; at < data.length; at++) {
     if (at >= 2 && at < HEADER_BYTES) continue;
@@ -75,6 +75,6 @@ function binding({ codec, contract, promptIds, base, model, text }: Bound): numb
   return uint16(sha256(...parts), 0);
 }
 
-function uint16(data: Bytes, at: number): number {
+export function uint16(data: Bytes, at: number): number {
   return ((data[at] ?? 0) << 8) | (data[at + 1] ?? 0);
 }

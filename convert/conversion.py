@@ -281,9 +281,16 @@ class _Conversion:
 
         def verify() -> dict[str, Any]:
             total = sum(len(text.ids) + len(text.answer) for text in reference.texts)
-            with self.progress.stage(f"{name}: verification", total) as step:
-                engine = OrtEngine(path, self._shape(), context=self.context, threads=self.threads)
-                figures = compare(engine, reference, step).to_json()
+            portable = path.with_name(PORTABLE)
+
+            def opened(graph: Path) -> OrtEngine:
+                return OrtEngine(graph, self._shape(), context=self.context, threads=self.threads)
+
+            with self.progress.stage(f"{name}: verification", total * (1 + portable.is_file())) as step:
+                beside = compare(opened(portable), reference, step) if portable.is_file() else None
+                engine = opened(path)
+                own = compare(engine, reference, step)
+            figures = (own.beside(beside) if beside else own).to_json()
             # A short answer of this very variant: `edge_runtime.doctor` compares the device's with it.
             longest = max(reference.texts, key=lambda text: len(text.answer))
             prompt = longest.ids[: longest.prompt]
@@ -292,7 +299,7 @@ class _Conversion:
             answer = greedy_answer(engine, identity.contract, prompt, PROBE_TOKENS) if sound else []
             return {"figures": figures, "probe": {"prompt": prompt, "answer": answer}}
 
-        depends = [records, [text.ids for text in reference.texts], onnxruntime.__version__]
+        depends = [records, [text.ids for text in reference.texts], onnxruntime.__version__, PORTABLE]
         found = workspace.stage(f"{name}: verification", depends, verify, lambda _: True)
         thresholds = self.thresholds.get(name, recipe.thresholds)
         figures = Figures(**found["figures"])

@@ -197,7 +197,11 @@ def summary(
 ) -> str:
     """The figures of a finished answer, in a few lines for people."""
     tokens, stats, service = transcript.tokens, answer.stats, answer.service
-    anchored = sum(t.source is Source.ANCHOR for t in tokens)
+    early = sum(
+        t.source is Source.FILL and answer.anchors.by_position.get(t.position) == t.id for t in tokens
+    )
+    anchored = sum(t.source is Source.ANCHOR for t in tokens) + early
+    before = f" ({early} of them written here before they came)" if early else ""
     agreed = agreement(tokens)
     spent = stats.prefill + stats.fill
     grammar = []
@@ -209,8 +213,8 @@ def summary(
     sizes = " and ".join(map(str, service.payload_bytes)) if service else ""
     lines = [f"service    {f'payloads of {sizes} bytes' if sizes else 'no payload'}"] if service else []
     lines += [
-        f"tokens     {len(tokens)}: {anchored} from the cloud, {len(tokens) - anchored} from the edge; "
-        f"ended by {stats.stop or 'interruption'}",
+        f"tokens     {len(tokens)}: {anchored} from the cloud{before}, {len(tokens) - anchored} from the "
+        f"edge; ended by {stats.stop or 'interruption'}",
         *grammar,
         f"passes     {stats.passes} ({stats.passes / max(len(tokens), 1):.2f} a token); "
         f"prompt {len(answer.prompt_ids)} tokens, {stats.reused} of them cached",

@@ -119,6 +119,7 @@ def _run(args: _AskArguments) -> int:
         if seal is not None:
             link = SealedLink(link, [seal])
         cloud = LinkCloud(link, budget, quota, args.fraction)
+        cloud.predictive = True
         if form is not None:
             assert question is not None
             code = decided(edge, form, question, LinkDecider(cloud, edge), None, args.json)
@@ -127,7 +128,6 @@ def _run(args: _AskArguments) -> int:
         if question is None:
             edge.preload()
             return Chat(EdgeSession(edge), cloud, max_tokens=args.max_tokens).run()
-        cloud.predictive = True
         asked = CloudQuestion(cloud, edge, question, stream=True, fallback=not args.no_fallback).send()
         answer = asked.answer(FillOptions(max_tokens=args.max_tokens))
         return write_answer("ask", args, edge, answer, lambda: (link_line(link), {"link": link_json(link)}))

@@ -101,12 +101,14 @@ class LinkCloud:
                 f"{self}: the predictions of this device and the gateway differ: codec compact instead"
             )
             found = self._exchange(question, False, self.budget.less(found.airtime, found.seconds))
+            self.predictive = False  # so later questions need no second frame
         if found.complete:
             return
         if question.abandoned:
             raise CloudUnavailableError(f"{self}: the answer was no longer waited for")
         if found.refusal is not None:
             text = f"{self}: refused: {REASONS[found.refusal.code]}"
+            text += f" (its bundle is {found.refusal.bundle})" if found.refusal.bundle else ""
             # Where frames have no seal anyone may have refused: this device answers all the same.
             if not self.link.authenticated or found.refusal.code in PASSING:
                 raise CloudUnavailableError(text)

@@ -40,6 +40,8 @@ from payload.header import HEADER_BYTES, VERSION, crc16
 MAX_RETRY_SECONDS = 86_400 * 7
 IDENTITY_BYTES = 4
 """Of a contract's identity, in a refusal."""
+MAX_NAME_BYTES = 32
+"""Of the bundle's name behind it."""
 
 _LAST = 4
 _MORE_PARTS = 3
@@ -95,12 +97,14 @@ class Refusal:
     retry_after: seconds after which the same frame may be sent again, 1 to a week; None where that does not
                  help or is not known.
     identity:    with OTHER_CONTRACT, the first 8 hex digits of the identity of this side's contract.
+    bundle:      with it, the name of a bundle of that contract, in printable ASCII; "" for none.
     """
 
     id: int
     code: RefusalCode
     retry_after: int | None = None
     identity: str | None = None
+    bundle: str = ""
 
     def __post_init__(self) -> None:
         check_id(self.id)
@@ -112,6 +116,9 @@ class Refusal:
             raise AnchorRangeError(
                 f"refusal: expected an identity with {RefusalCode.OTHER_CONTRACT.name} only, found {self}"
             )
+        name, most = self.bundle, MAX_NAME_BYTES if self.identity is not None else 0
+        if len(name) > most or not (name.isascii() and name.isprintable()):
+            raise AnchorRangeError(f"bundle: expected at most {most} printable letters, found {name!r:.80}")
         if self.identity is not None:
             if self.retry_after is not None:
                 raise AnchorRangeError(f"refusal: expected no retry of another contract, found {self}")
@@ -136,7 +143,7 @@ def encode_reply(reply: Reply) -> bytes:
         return challenge_frame(reply)
     if isinstance(reply, Refusal):
         head = head_bytes(FrameKind.REFUSAL, reply.id, reply.code)
-        detail = bytes.fromhex(reply.identity) if reply.identity is not None else b""
+        detail = bytes.fromhex(reply.identity or "") + reply.bundle.encode("ascii")
         if reply.retry_after is not None:
             detail = varint(reply.retry_after)
         return head + crc16(head + detail).to_bytes(2, "big") + detail
@@ -192,16 +199,17 @@ def _refusal(data: bytes, head: FrameHead) -> Refusal:
         )
     code = RefusalCode(head.flags)
     identity: str | None = None
-    retry_after: int | None = None
+    bundle, retry_after = "", None
     if code is RefusalCode.OTHER_CONTRACT:
         identity = reader.take(IDENTITY_BYTES, "identity of the contract").hex()
+        bundle = reader.take(reader.left, "name of a bundle").decode("ascii", "replace")
     elif reader.left:
         retry_after = reader.varint("retry after", MAX_RETRY_SECONDS)
     if reader.left or retry_after == 0:
         raise MalformedPayloadError(
             f"refusal: expected its end, and no wait of 0, found {reader.left} bytes more, wait {retry_after}"
         )
-    return Refusal(head.id, code, retry_after, identity)
+    return Refusal(head.id, code, retry_after, identity, bundle)
 
 
 def _part_bytes(part: int) -> bytes:

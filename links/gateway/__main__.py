@@ -83,12 +83,18 @@ class _GatewayArguments:
     predictive_from_anyone: bool = option(
         False,
         "read questions that are coded with the edge model, a pass for each token, without a seal too: for "
-        "links with authentication of their own",
+        "links with authentication of their own (with --backend they always are)",
     )
     confidence: bool = option(
         True,
         "tell the devices how sure the cloud is of what it sends, 2 bits a token (default)",
         action=argparse.BooleanOptionalAction,
+    )
+    bundle_port: int | None = option(
+        None,
+        "give the bundle to the local network there: python -m edge_runtime.bundle get http://HOST:PORT",
+        int,
+        metavar="PORT",
     )
     spend_peer: float = option(1.0, "most money of frames to one peer in a day (default 1)", metavar="M")
     spend_day: float = option(10.0, "the same to all peers (default 10)", metavar="M")
@@ -112,6 +118,7 @@ def _run(args: _GatewayArguments) -> int:
     from edge_runtime.runtime import EdgeRuntime
     from links import open_link
     from links.gateway.answering import Gateway, serve_link
+    from links.gateway.bundle_files import serve_bundle
     from links.gateway.service import AnchorSource, ChatSource, FormSource, ServiceSource
     from links.quota import Quota, state_folder
     from links.seal import Seal, SealedLink
@@ -146,6 +153,8 @@ def _run(args: _GatewayArguments) -> int:
             source = ChatSource(server, edge)
         if args.seals:
             link = SealedLink(link, [Seal(path) for path in args.seals])
+        if args.bundle_port is not None:
+            held.callback(serve_bundle(edge.bundle, args.bundle_port).shutdown)
         tariff = link.profile.tariff
         if tariff != FREE and not tariff.price:
             log.warning("no quota holds: a price is not known; state it in the address, as in ?price=0.0001")
@@ -166,8 +175,10 @@ def _run(args: _GatewayArguments) -> int:
             edge.question_context(),
             source,
             _in_thread,
-            predictive=args.predictive_from_anyone or None,
+            # Beside the text that a chat server writes, reading a question is a small part of what one costs.
+            predictive=args.predictive_from_anyone or client is None or None,
             quota=quota if tariff.price else None,
+            bundle=edge.bundle.path.resolve().name,
         )
         before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
         try:

@@ -113,7 +113,7 @@ class Gateway:
              asked to show that they receive, where anyone can write another's.
     predictive: whose questions are read with the edge model: True: anyone's; None: those of a link where
              frames are authenticated. The others are told to ask in another codec.
-    quota:   of the money that frames cost; None for any.
+    quota:   of the money that frames cost; None for any. bundle: the name of the one that devices need.
     """
 
     def __init__(
@@ -126,8 +126,10 @@ class Gateway:
         *,
         predictive: bool | None = None,
         quota: Quota | None = None,
+        bundle: str = "",
     ) -> None:
         self.link, self.context, self.source = link, context, source
+        self._mine = context.contract.identity, bundle
         self.limits = limits or GatewayLimits()
         predictive = link.authenticated if predictive is None else predictive
         self.runs = self.repeats = self.ignored = self.refused = self.challenged = 0
@@ -239,7 +241,7 @@ class Gateway:
                     return
             reply = Refusal(question.id, RefusalCode.FAILED)
         except Exception as error:
-            reply = refusal_of(error, question.id, self.context.contract.identity)
+            reply = refusal_of(error, question.id, *self._mine)
         self._results.put((key, reply))
 
     def poll(self) -> float | None:
@@ -263,7 +265,7 @@ class Gateway:
             one_less(self._running, key[0])
         if isinstance(reply, Unread):
             del self._kept[key]
-            refusal = refusal_of(reply.error, reply.id, self.context.contract.identity)
+            refusal = refusal_of(reply.error, reply.id, *self._mine)
             if isinstance(reply.error, PayloadError):  # the same bytes will fail again
                 self._failed.add(key[1], refusal.code)
             self.ignored += 1
@@ -315,7 +317,7 @@ class Gateway:
             return
         if not head.kind.is_question or isinstance(error, ChecksumError):
             return  # another program's, or damaged: it will be sent again
-        self._refuse_rarely(peer, refusal_of(error, head.id, self.context.contract.identity))
+        self._refuse_rarely(peer, refusal_of(error, head.id, *self._mine))
 
     def _refuse_rarely(self, peer: str | None, refusal: Refusal) -> None:
         if self._complaints.take(peer, 1, self.link.clock()):

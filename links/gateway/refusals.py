@@ -9,6 +9,7 @@ import logging
 
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError
 from links.frames import Refusal, RefusalCode
+from links.frames.reply import MAX_NAME_BYTES
 from payload.errors import ContractMismatchError, FingerprintError, OversizedPayloadError, PayloadError
 
 log = logging.getLogger("links.gateway")
@@ -20,11 +21,16 @@ BUSY = ("overloaded", "stopping", "not_ready", "out_of_memory", "deadline_exceed
 """Codes of a service that may answer later."""
 
 
-def refusal_of(error: Exception, id: int, identity: str) -> Refusal:
-    """The refusal that tells a device of an error. identity: of this side's contract."""
+def refusal_of(error: Exception, id: int, identity: str, bundle: str = "") -> Refusal:
+    """The refusal that tells a device of an error. identity: of this side's contract. bundle: its name."""
     code, retry = RefusalCode.FAILED, None
     if isinstance(error, ContractMismatchError) or _code(error) == "contract_mismatch":
-        return Refusal(id, RefusalCode.OTHER_CONTRACT, identity=identity[:8])
+        return Refusal(
+            id,
+            RefusalCode.OTHER_CONTRACT,
+            identity=identity[:8],
+            bundle=bundle[:MAX_NAME_BYTES] * bundle.isascii(),
+        )
     if isinstance(error, FingerprintError):
         code = RefusalCode.OTHER_PREDICTIONS
     elif isinstance(error, OversizedPayloadError):

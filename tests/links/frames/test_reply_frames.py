@@ -54,6 +54,7 @@ refusals = st.one_of(
         st.just(RefusalCode.OTHER_CONTRACT),
         st.none(),
         st.binary(min_size=4, max_size=4).map(bytes.hex),
+        st.text("smol2-. ", max_size=32),
     ),
 )
 
@@ -148,7 +149,7 @@ def test_what_is_no_reply_is_refused() -> None:
     """Besides the bad frames of the vectors."""
     for broken, error in [
         (b"\x18" + bytes(MAX_FRAME_BYTES), OversizedPayloadError),
-        (sealed_refusal(1, b"abcde"), MalformedPayloadError),
+        (sealed_refusal(1, b"abcd\n"), AnchorRangeError),
         (sealed_refusal(0, b"\xff\xff\xff\xff\x01"), MalformedPayloadError),
     ]:
         with pytest.raises(error):
@@ -165,6 +166,9 @@ def test_a_reply_out_of_range_is_not_written() -> None:
         lambda: Refusal(1, RefusalCode.OTHER_CONTRACT),
         lambda: Refusal(1, RefusalCode.OTHER_CONTRACT, identity="00"),
         lambda: Refusal(1, RefusalCode.OTHER_CONTRACT, 5, "00000000"),
+        lambda: Refusal(1, RefusalCode.FAILED, bundle="smollm2"),
+        lambda: Refusal(1, RefusalCode.OTHER_CONTRACT, None, "00000000", "smol\x1b[2J"),
+        lambda: Refusal(1, RefusalCode.OTHER_CONTRACT, None, "00000000", "x" * 33),
     ):
         with pytest.raises(AnchorRangeError):
             make()

@@ -32,6 +32,10 @@ EPILOG = """examples:
   python -m cloud_anchor.anchor --model Dream-org/Dream-v0-Instruct-7B \\
       --edge bundles/qwen2.5-0.5b --prompt "Why is the sky blue?" -o payload.bin
 
+  # any model of Ollama, llama.cpp, vLLM or another chat server
+  python -m cloud_anchor.anchor --backend openai:http://localhost:11434/v1 \\
+      --model qwen2.5:7b --edge bundles/smollm2 --prompt "Why tin?" -o payload.bin
+
   # any model's finished answer, whole
   python -m cloud_anchor.anchor --answer answer.txt --prompt "What is tin?" -o payload.bin
 
@@ -59,7 +63,7 @@ class AnchorOptions(PipelineOptions):
     json: bool = option(False, "print everything, with each step, as JSON")
     codec: str | None = option(
         None,
-        "compact: few passes (default); predictive: few bytes; or auto, template-gzip",
+        "compact: few passes (default); predictive: few bytes; auto (of a finished text), template-gzip",
         metavar="NAME",
         choices=[AUTO, *(codec.label for codec in Codec)],
     )
@@ -90,10 +94,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(options: AnchorOptions) -> int:
     if options.answer is not None:
         return _send(options, options.answer)
-    prompt, codec = _prompt(options), options.codec or Codec.COMPACT.label
+    prompt = _prompt(options)
     options.check()
     bars = Bars("anchor", passing=True)
     pipeline = options.open_pipeline(progress=bars)
+    codec = options.codec or pipeline.codec
     (result,) = pipeline.make(
         [prompt],
         options.config(pipeline.plan([prompt])),

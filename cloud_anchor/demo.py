@@ -20,9 +20,10 @@ from common.files import write_whole
 with required("demo", "cloud"):
     from cloud_anchor.demo_view import Filled, Generated, show
     from cloud_anchor.errors import RequestError
-    from cloud_anchor.model.checkpoint import find_checkpoint, read_examples
+    from cloud_anchor.options import BACKEND_KEY
     from cloud_anchor.pipeline import Pipeline
     from cloud_anchor.sampling.config import DenoiseConfig, steps_for
+    from cloud_anchor.sampling.denoised import Denoised
     from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection
     from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, bundle_of, names_a_subject
     from edge_runtime.decode.forced import FillOptions
@@ -37,13 +38,17 @@ def send(
     config: DenoiseConfig,
     selection: Selection,
     path: Path,
+    known: Denoised | None = None,
 ) -> Filled:
-    """One prompt's way from the cloud to the device, with the payload in a file between them."""
+    """One prompt's way from the cloud to the device, with the payload in a file between. known: the run."""
     # In the cloud: denoise, select the anchors, encode.
     started = time.perf_counter()
-    (result,) = pipeline.make([prompt], config, selection)
+    if known is not None:
+        (result,) = pipeline.select([prompt], [known], selection)
+    else:
+        (result,) = pipeline.make([prompt], config, selection)
     seconds = time.perf_counter() - started
-    write_whole(path, pipeline.payload(result))
+    write_whole(path, pipeline.payload(result, pipeline.codec))
 
     # On the device: decode the payload, fill in what it leaves open.
     data = path.read_bytes()
@@ -65,14 +70,15 @@ def run(pipeline: Pipeline, edge: EdgeRuntime, prompt: str, fraction: float, out
     output: where the edge-aware payload is left.
     """
     full_run = pipeline.plan([prompt])
-    config = replace(full_run, steps=steps_for(fraction, full_run.total_steps))
-    # The last one's payload stays in the file.
-    paper, aware = (
-        send(pipeline, edge, prompt, config, Selection(name), output) for name in (PAPER, EDGE_AWARE)
-    )
+    config = replace(full_run, steps=full_run.steps or steps_for(fraction, full_run.total_steps))
     started = time.perf_counter()
     (full,) = pipeline.make([prompt], full_run, Selection(PAPER))
     seconds = time.perf_counter() - started
+    # The last one's payload stays in the file. A server's text is one for all.
+    paper, aware = (
+        send(pipeline, edge, prompt, config, Selection(name), output, full.run if full_run.steps else None)
+        for name in (PAPER, EDGE_AWARE)
+    )
     nothing = AnchorSet.empty(full_run.canvas, pipeline.form.contract)
     alone = generate(edge, FillRequest(edge.prompt_ids(prompt), nothing))
     filled = {EDGE_AWARE: aware, PAPER: paper}
@@ -81,6 +87,8 @@ def run(pipeline: Pipeline, edge: EdgeRuntime, prompt: str, fraction: float, out
 
 def example(model: str, seed: int) -> str:
     """One of the questions that a checkpoint offers; raises RequestError where it offers none."""
+    from cloud_anchor.model.checkpoint import find_checkpoint, read_examples
+
     found = read_examples(find_checkpoint(model))
     if not found:
         raise RequestError(f"{model}: expected a question (--prompt), for it comes without examples")
@@ -102,6 +110,7 @@ def main(argv: list[str] | None = None) -> int:
         default=DEFAULT_MODEL,
         help=f"{', '.join(PAIRS)}, or a diffusion checkpoint (default: {DEFAULT_MODEL})",
     )
+    parser.add_argument("--backend", help="a server that runs it, such as openai:http://localhost:11434/v1")
     parser.add_argument("--edge", type=Path, help="edge bundle (default: the shipped pair's)")
     args = parser.parse_args(argv)
 
@@ -112,7 +121,8 @@ def main(argv: list[str] | None = None) -> int:
         if not names_a_subject(args.model, prompt):
             print(f"This question names nothing that I know. I know {edge.bundle.manifest.knows}.")
             return
-        pipeline = Pipeline.open(args.model, edge=place, device="cpu")
+        key = os.environ.get(BACKEND_KEY)
+        pipeline = Pipeline.open(args.model, edge=place, backend=args.backend, backend_key=key, device="cpu")
         run(pipeline, edge, prompt, args.fraction, args.output)
 
     return run_command("demo", command, extra="cloud")

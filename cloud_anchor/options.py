@@ -47,7 +47,9 @@ class ModelOptions:
     edge: Path | None = option(
         None, "the device's bundle (default: the shipped pair's)", Path, metavar="BUNDLE"
     )
-    backend: str | None = option(None, f"vllm:URL runs the model (key: ${BACKEND_KEY})", metavar="SERVER")
+    backend: str | None = option(
+        None, f"vllm:URL or openai:URL (any chat server) runs it (key: ${BACKEND_KEY})", metavar="SERVER"
+    )
     device: str | None = option(None, "cuda, cpu, or a .gguf file's layers on a GPU (default: cuda if any)")
     dtype: str | None = option(None, "float32, bfloat16, float16 (default: by the device)")
 
@@ -56,7 +58,9 @@ class ModelOptions:
 class DenoiseOptions:
     """The options of `DenoiseConfig`; None stands for what the model's plan says."""
 
-    fraction: float = option(0.1, "share of the steps to run (default 0.1)", metavar="X", either="steps")
+    fraction: float | None = option(
+        None, "share of the steps (default 0.1; of a chat server 1)", float, metavar="X", either="steps"
+    )
     steps: int | None = option(None, "steps to run, instead of a share", int, metavar="N", either="steps")
     total_steps: int | None = option(None, "of a full run (default: the model's, or 128)", int, metavar="N")
     canvas: int | None = option(None, "response positions (default: the model's, or 256)", int, metavar="N")
@@ -79,7 +83,8 @@ class DenoiseOptions:
 
         said = {each.name: getattr(self, each.name) for each in fields(DenoiseOptions)}
         given = {name: value for name, value in said.items() if value is not None}
-        steps = steps_for(given.pop("fraction"), given.get("total_steps", plan.total_steps))
+        usual = 0.1 if plan.steps is None else 1.0
+        steps = steps_for(given.pop("fraction", usual), given.get("total_steps", plan.total_steps))
         return replace(plan, **{"steps": steps, **given})
 
 

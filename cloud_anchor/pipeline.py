@@ -15,23 +15,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cloud_anchor.errors import RequestError
-from cloud_anchor.model.checkpoint import DEFAULT_PLAN, find_checkpoint, load_model
-from cloud_anchor.model.dream import DreamModel
-from cloud_anchor.model.gguf import GgufModel
-from cloud_anchor.model.prompt_form import prompt_form
-from cloud_anchor.model.served import open_server
-from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
+from cloud_anchor.errors import RequestError, require
+from cloud_anchor.model.chat import ChatForm, ChatModel
+from cloud_anchor.sampling.config import DEFAULT_PLAN, DenoiseConfig, resolve_commit
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.protocol import DiffusionModel, MaskedModel, OwnSampler
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeWalk, edge_aware, within_bytes
 from cloud_anchor.selection.scorer import Scorer
-from cloud_anchor.selection.select import Selection, require_anchors, select
+from cloud_anchor.selection.select import PAPER, Selection, require_anchors, select
 from cloud_anchor.selection.translate import TranslatedRun, Translation
 from cloud_anchor.shipped import PAIRS
 from common.progress import Progress, Silent
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
+from edge_runtime.client.chat_server import PREFIX, ChatServer
 from edge_runtime.finished import payload_of
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import Prompt
@@ -85,7 +82,7 @@ class Pipeline:
         model: str,
         *,
         edge: str | Path | EdgeRuntime | None = None,
-        backend: str | None = None,
+        backend: str | ChatServer | None = None,
         backend_key: str | None = None,
         device: str | None = None,
         dtype: str | None = None,
@@ -98,12 +95,27 @@ class Pipeline:
         edge: a bundle folder or a shipped bundle's name, or a runtime, which is shared. A shipped model has
         the bundle shipped beside it where none is given. With another vocabulary payloads are translated.
         backend: a server that runs the model in this process's place, such as vllm:http://host:8000, with its
-        key; of `model` then all but the weights is read.
+        key; of `model` then all but the weights is read. Or a chat server, such as openai:http://host:11434/v1,
+        which knows any model as `model`, and needs no PyTorch here.
         answers, canvas: answers denoised together, and positions of each (default: the checkpoint's own), by
         which the memory needed is estimated before anything is loaded. progress: of loading.
 
         Raises CloudError, EdgeError, or ContractMismatchError for a tokenizer that payloads do not support.
         """
+        if isinstance(backend, str) and backend.startswith(PREFIX):
+            backend = ChatServer.open(backend, model, key=backend_key or "")
+        if isinstance(backend, ChatServer):
+            require("model", model not in PAIRS, "the chat server's name of a model", model)
+            if edge is None:
+                raise RequestError("backend: expected the devices' bundle (--edge), found none")
+            chat = ChatModel.of(backend, edge if isinstance(edge, EdgeRuntime) else EdgeRuntime.open(edge))
+            form = chat.edge.bundle.form
+            return cls(chat, ChatForm(form.tokenizer, form.template, form.contract), chat.edge)
+        # These bring PyTorch along.
+        from cloud_anchor.model.checkpoint import find_checkpoint, load_model
+        from cloud_anchor.model.prompt_form import prompt_form
+        from cloud_anchor.model.served import open_server
+
         if edge is None and model in PAIRS and (PAIRS[model].bundle / MANIFEST).is_file():
             edge = PAIRS[model].bundle
         if isinstance(edge, str | Path):
@@ -130,13 +142,18 @@ class Pipeline:
         return self.model
 
     @property
+    def codec(self) -> str:
+        """The codec where none is chosen: of a finished text the smaller one, else that of few passes."""
+        return AUTO if isinstance(self.model, ChatModel) else Codec.COMPACT.label
+
+    @property
     def model_form(self) -> PromptForm:
         """The prompt form that the diffusion model reads; the ids of its runs are in its vocabulary."""
         return self.translation.cloud if self.translation else self.form
 
     def plan(self, prompts: Sequence[Prompt] = ()) -> DenoiseConfig:
         """A full run: canvas and steps as the checkpoint states them, else 256 and 128; parallel commits as
-        the checkpoint states them.
+        the checkpoint states them. Its `steps` are set where a part of them is nothing to stop at.
 
         The canvas is cut to what the longest of the prompts leaves of the model's context.
         """
@@ -144,7 +161,9 @@ class Pipeline:
         longest = max((len(self.model_form.ids(prompt)) for prompt in prompts), default=0)
         room = self.model.context - longest if prompts else canvas
         config = DenoiseConfig(canvas=max(1, min(canvas, room)), total_steps=steps)
-        commit = self.model.commit if isinstance(self.model, DreamModel | GgufModel) else None
+        if isinstance(self.model, ChatModel):
+            return replace(config, steps=steps)
+        commit: float | None = getattr(self.model, "commit", None)
         return config if commit is None else replace(config, parallel=commit)
 
     def resolve(
@@ -155,7 +174,10 @@ class Pipeline:
         The selection gets a name and the commit rule is decided (see `resolve_commit`). Raises RequestError
         where the selection needs an edge model and there is none.
         """
-        selection = (selection or Selection()).resolve(edge_model=self.scorer is not None)
+        selection = selection or Selection()
+        if isinstance(self.model, ChatModel) and selection.max_bytes is None:  # all of a finished text
+            selection = replace(selection, name=selection.name or PAPER)
+        selection = selection.resolve(edge_model=self.scorer is not None)
         sends = selection.rule.sends_predictions
         if isinstance(self.model, OwnSampler) and config.commit == "auto":
             return self.model.published(config, sends_predictions=sends), selection

@@ -24,6 +24,7 @@ from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.families import DIFFUSION_GEMMA, Family, Settings, Shape, family_of, rope_option
 from cloud_anchor.model.gguf import GgufModel, load_gguf
 from cloud_anchor.model.memory import MemoryNeeds, Sizes, number_format
+from cloud_anchor.sampling.config import DEFAULT_PLAN
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from common import files
 from common.installed import remedy
@@ -36,9 +37,6 @@ INDEX = "model.safetensors.index.json"
 EXAMPLES = "examples.json"
 SCALE = ".row_scale"
 """Ends the name of a matrix's scales, where its weights are in eight bits (see `restore`)."""
-
-DEFAULT_PLAN = (256, 128)
-"""Canvas and steps where a checkpoint states none: the paper's timing runs (table 6)."""
 
 
 def load_model(

@@ -22,7 +22,7 @@ from cloud_anchor.model.families import DIFFUSION_GEMMA
 from cloud_anchor.model.vllm import Canvas, ServedName, VllmServer
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.denoised import OPEN, Denoised
-from cloud_anchor.sampling.protocol import require_options, require_room
+from cloud_anchor.sampling.protocol import Left, Prompt, Runs, require_options, require_room
 from cloud_anchor.sampling.rows import RowAnswers
 from payload import Contract
 
@@ -79,7 +79,7 @@ def _chosen(server: VllmServer, served: Sequence[ServedName], source: str) -> Se
 
 @dataclass
 class ServedModel:
-    """See `protocol.DiffusionModel`. name: by which the server knows it."""
+    """See `protocol.AskedModel`. name: by which the server knows it."""
 
     server: VllmServer
     name: str
@@ -121,6 +121,11 @@ class ServedModel:
         )
         require_room(self, prompts, config.canvas)
         return ServedAnswers(self, config, [ServedRow(tuple(prompt)) for prompt in prompts])
+
+    def runs(self, prompt: Prompt, config: DenoiseConfig, marks: Sequence[int], left: Left) -> Runs:
+        self.start([prompt], config)  # refuses what the server's sampler does not have
+        for steps in marks:
+            yield self.read(prompt, config, steps, left())
 
     def read(
         self, prompt: Sequence[int], config: DenoiseConfig, steps: int, seconds: float = SECONDS

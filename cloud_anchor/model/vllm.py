@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import urllib3
 from urllib3.exceptions import (
@@ -29,6 +28,8 @@ from urllib3.exceptions import (
 )
 
 from cloud_anchor.errors import RequestError, ServerBusyError, ServerError, ServerTimeoutError
+from edge_runtime.client.client import Client
+from edge_runtime.errors import UsageError
 
 CONNECT_SECONDS = 5.0
 ATTEMPTS = 3
@@ -114,17 +115,9 @@ class VllmServer:
 
     def __post_init__(self) -> None:
         try:
-            parts = urlsplit(self.url)
-            fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
-            fine = fine and not (parts.query or parts.fragment) and (parts.port is None or parts.port > 0)
-        except ValueError:
-            fine = False
-        if not fine or not self.url.isprintable() or " " in self.url:
-            raise RequestError(
-                f"backend: expected vllm:http://host:port or vllm:https://host, found {self.url!r:.100}"
-            )
-        if self.key is not None and not (self.key.isascii() and self.key.isprintable() and self.key):
-            raise RequestError("backend key: expected printable ASCII characters, found others")
+            Client(self.url, self.key)
+        except UsageError as error:
+            raise RequestError(f"backend: {error}") from None
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key}"

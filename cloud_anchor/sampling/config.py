@@ -6,13 +6,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from cloud_anchor.errors import require
-from cloud_anchor.sampling import scores
-from cloud_anchor.sampling.stops import STOPS
 from payload.anchors import MAX_CANVAS
 
 ORIGIN, CONFIDENCE = "origin", "confidence"
-ORDERS = tuple(scores.ORDERS)
+ORDERS = ("origin", "maskgit_plus", "topk_margin", "entropy", "confidence")
+STOPS = ("complete", "prophet", "plateau")
+"""The names of `scores.ORDERS` and `stops.STOPS`, which PyTorch computes."""
 MAX_STEPS = 65_536
+
+DEFAULT_PLAN = (256, 128)
+"""Canvas and steps where a checkpoint states none: the paper's timing runs (table 6)."""
 
 CommitRule = Literal["auto", "quota"] | float
 PARALLEL_THRESHOLD = 0.9

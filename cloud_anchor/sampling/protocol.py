@@ -9,18 +9,25 @@ is a `MaskedModel`, and the sampler here makes its answers (see `masked`). Not r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from cloud_anchor.errors import RequestError, require
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.schedules import Schedule
 from payload import Contract
+
+if TYPE_CHECKING:  # a server's model needs none of it
+    import torch
+    from torch import Tensor
+
+    from cloud_anchor.sampling.schedules import Schedule
+
+
+Prompt = Sequence[int]
+Left = Callable[[], float]
+Runs = Iterator[Denoised]
 
 
 class Answers(Protocol):
@@ -94,6 +101,17 @@ class OwnSampler(DiffusionModel, Protocol):
         """
 
 
+@runtime_checkable
+class AskedModel(DiffusionModel, Protocol):
+    """A model on a server, which is asked for each answer by itself."""
+
+    def runs(self, prompt: Prompt, config: DenoiseConfig, marks: Sequence[int], left: Left) -> Runs:
+        """The answer after each of these numbers of steps, ascending; none after it is done. left: seconds.
+
+        Raises RequestError for options that the model does not have, and ServerError.
+        """
+
+
 def require_options(config: DenoiseConfig, who: str, **values: Collection[object]) -> None:
     """Raises RequestError for an option of `config`, by its name, that has none of these values."""
     for name, allowed in values.items():
@@ -163,6 +181,8 @@ class Batch:
         cls, model: MaskedModel, prompts: Sequence[Sequence[int]], canvas: int, dtype: torch.dtype
     ) -> Self:
         """Pads prompts to one length; dtype: of the mask. Raises what `require_room` does."""
+        import torch
+
         require_room(model, prompts, canvas)
         longest = max(len(prompt) for prompt in prompts)
         pads = [longest - len(prompt) for prompt in prompts]

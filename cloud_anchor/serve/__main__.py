@@ -105,8 +105,6 @@ def _run(options: ServeOptions) -> int:
 
     log_few_lines("%(asctime)s serve: %(message)s", options.log_level.upper())
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
-    import torch
-
     from cloud_anchor.serve.batching.local import LocalBackend
     from cloud_anchor.serve.http.app import create_app
     from cloud_anchor.serve.http.decision_routes import FormReader
@@ -118,6 +116,8 @@ def _run(options: ServeOptions) -> int:
     keys, forms, began = ApiKeys.read(options.keys), Form.in_folder(options.forms), time.monotonic()
     with _listen(options.host, options.port) as listener:
         if options.threads is not None:
+            import torch
+
             torch.set_num_threads(options.threads)
         logging.info("loading %s", options.model)
         pipeline = options.open_pipeline(answers=limits.batch, progress=Bars("serve", passing=True))
@@ -142,7 +142,7 @@ def _run(options: ServeOptions) -> int:
 
 def _page(options: ServeOptions, backend: LocalBackend) -> Page | None:
     """The page, where it is asked for; raises RequestError where there is no edge model to show."""
-    from cloud_anchor.model.checkpoint import find_checkpoint, read_examples
+    from cloud_anchor.model.chat import ChatModel
     from cloud_anchor.serve.page import DEVICE_FILES, Page
     from cloud_anchor.serve.trace import Tracer
     from edge_runtime.runtime import EdgeRuntime
@@ -156,12 +156,16 @@ def _page(options: ServeOptions, backend: LocalBackend) -> Page | None:
     if model is None:
         raise RequestError("page: expected an edge bundle (--edge), whose text it shows, found none")
     edge = EdgeRuntime(model.bundle, threads=options.threads)
-    device, folder = options.page_device, find_checkpoint(options.model, weights=options.backend is None)
+    device, examples = options.page_device, []
+    if not isinstance(backend.pipeline.model, ChatModel):
+        from cloud_anchor.model.checkpoint import find_checkpoint, read_examples
+
+        examples = read_examples(find_checkpoint(options.model, weights=options.backend is None))
     if device is not None:
         missing = [name for name in DEVICE_FILES if not (device / name).is_file()]
         require("page device", not missing, f"a folder with {', '.join(DEVICE_FILES)}", f"none of {missing}")
         require("page device", options.give_bundle, "a service that gives its bundle", "--no-bundle")
-    return Page(Tracer(backend, edge), read_examples(folder), device)
+    return Page(Tracer(backend, edge), examples, device)
 
 
 def _is_loopback(host: str) -> bool:

@@ -56,7 +56,7 @@ class EngineReplica:
             answers=settings.batch,
         )
         plan = pipeline.plan()
-        config = replace(plan, steps=steps_for(settings.fraction, plan.total_steps))
+        config = replace(plan, steps=plan.steps or steps_for(settings.fraction, plan.total_steps))
         self._backend = LocalBackend(pipeline, config, settings.limits, name=settings.model)
         self._opening: asyncio.Task[None] | None = None
 

@@ -7,15 +7,20 @@ addresses, retries and errors (see `client`) or for what becomes of the text (se
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
+from common import files
 from edge_runtime.client.client import EVENTS, Client, open_client
 from edge_runtime.client.response import chat_error, json_object
 from edge_runtime.errors import CloudUnavailableError, UsageError
 from edge_runtime.text.chat import Prompt, as_messages
+
+log = logging.getLogger(__name__)
 
 PREFIX = "openai:"
 MAX_TEXT = 1 << 16
@@ -25,26 +30,52 @@ OPENS, CLOSES = "<think>", "</think>"
 
 @dataclass(frozen=True)
 class ChatServer:
-    """A model of a server. max_tokens: of an answer; None for the server's own limit."""
+    """A model of a server.
+
+    max_tokens: of an answer; None for the server's own limit. reasoning: keep what it thinks before it
+    answers. response_format: of its requests, such as {"type": "json_object"}; None for any text.
+    """
 
     client: Client
     model: str
     max_tokens: int | None = None
+    reasoning: bool = False
+    response_format: Mapping[str, Any] | None = None
 
     @classmethod
     def open(
-        cls, backend: str, model: str | None, key_file: Path | None = None, timeout: float = 60.0
+        cls,
+        backend: str,
+        model: str | None,
+        key_file: Path | None = None,
+        timeout: float = 60.0,
+        key: str | None = None,
     ) -> ChatServer:
-        """The server at an address such as openai:http://localhost:11434/v1. Raises UsageError."""
+        """The server at an address such as openai:http://localhost:11434/v1. Raises UsageError.
+
+        key: where no file has it; None: the environment's. Behind a ? the address may say more, as those of
+        links do: key=FILE, timeout=SECONDS, reasoning=keep, and format=FILE with a response_format as JSON.
+        """
         if not backend.startswith(PREFIX):
             raise UsageError(f"backend: expected {PREFIX}http://host:port/v1, found {backend!r:.100}")
         if not model:
             raise UsageError("backend: expected the server's name of a model beside it (--model), found none")
-        client = open_client("backend", backend.removeprefix(PREFIX).rstrip("/"), key_file, timeout)
-        return cls(replace(client, stated=chat_error), model)
+        url, _, query = backend.removeprefix(PREFIX).partition("?")
+        said = dict(parse_qsl(query, keep_blank_values=True))
+        try:
+            timeout = float(said.pop("timeout", timeout))
+            reasoning = ("", "keep").index(said.pop("reasoning", "")) > 0
+        except ValueError as error:
+            raise UsageError(f"backend: expected timeout=SECONDS or reasoning=keep, found {error}") from None
+        file, key_file = said.pop("format", None), Path(said.pop("key")) if "key" in said else key_file
+        if said:
+            raise UsageError(f"backend: expected key, timeout, reasoning or format, found {min(said)!r:.40}")
+        form = files.read_json(Path(file), UsageError) if file else None
+        client = open_client("backend", url.rstrip("/"), key_file, timeout, key)
+        return cls(replace(client, stated=chat_error), model, reasoning=reasoning, response_format=form)
 
     def answer(self, prompt: Prompt) -> Iterator[str]:
-        """The pieces of an answer as they come, without a reasoning in front.
+        """The pieces of an answer as they come, by default without a reasoning in front.
 
         Raises CloudUnavailableError where the server is not reached, breaks off or sends something else, and
         CloudRefusedError where it refuses.
@@ -53,8 +84,11 @@ class ChatServer:
         body: dict[str, Any] = {"model": self.model, "messages": messages, "stream": True, "temperature": 0}
         if self.max_tokens is not None:
             body["max_tokens"] = self.max_tokens
+        if self.response_format is not None:
+            body["response_format"] = self.response_format
         with self.client.request("/chat/completions", EVENTS, json.dumps(body).encode("ascii")) as response:
-            yield from without_reasoning(self._pieces(response.events()))
+            pieces = self._pieces(response.events())
+            yield from pieces if self.reasoning else without_reasoning(pieces)
 
     def _pieces(self, events: Iterable[tuple[str, bytes]]) -> Iterator[str]:
         size, done = 0, False
@@ -81,7 +115,9 @@ class ChatServer:
 
 
 def without_reasoning(pieces: Iterable[str]) -> Iterator[str]:
-    """The pieces behind <think>...</think>, where an answer begins so, and white space around it."""
+    """The pieces behind <think>...</think>, where an answer begins so, and white space around it; what is
+    left out is logged.
+    """
     held, begun = "", False
     for piece in pieces:
         if begun:
@@ -90,9 +126,11 @@ def without_reasoning(pieces: Iterable[str]) -> Iterator[str]:
         held += piece
         text = held.lstrip()
         if text.startswith(OPENS):
-            _, found, text = text.partition(CLOSES)
+            thought, found, text = text.partition(CLOSES)
             if not found:
                 continue
+            if len(thought) > len(OPENS):
+                log.warning("a reasoning of %d characters was left out", len(thought) - len(OPENS))
             text = text.lstrip()
             if not text:
                 held = OPENS + CLOSES

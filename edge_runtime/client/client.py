@@ -311,14 +311,19 @@ class Client:
             return Response(response, deadline, stack.pop_all())
 
 
-def open_client(option: str, url: str, key_file: Path | None, timeout: float) -> Client:
-    """The service at an address, with the key of a file or of the environment.
+def open_client(
+    option: str, url: str, key_file: Path | None, timeout: float, key: str | None = None
+) -> Client:
+    """The service at an address, with the key of a file, or `key` ("" for none), or the environment's.
 
     Raises UsageError, in the name of the `option` that has the address, where the key would cross a network
     unencrypted.
     """
-    key = files.read_text(key_file, UsageError).strip() if key_file else os.environ.get(KEY_VARIABLE) or None
-    client = Client(url, key, timeout)
+    if key_file is not None:
+        key = files.read_text(key_file, UsageError).strip()
+    elif key is None:
+        key = os.environ.get(KEY_VARIABLE)
+    client = Client(url, key or None, timeout)
     parts = urlsplit(url)
     local = parts.hostname in ("localhost", "::1") or (parts.hostname or "").startswith("127.")
     if client.key is not None and parts.scheme == "http" and not local:

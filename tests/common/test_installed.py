@@ -39,8 +39,8 @@ def run(line: str, lacking: str = "") -> subprocess.CompletedProcess[str]:
     [
         ("convert gpt2 -o none", "", "rich", "convert"),
         ("cloud_anchor.demo", "", "rich", "cloud"),
-        ("cloud_anchor.anchor --prompt Why? -o none", "", "torch", "cloud"),
-        ("cloud_anchor.serve", "", "torch", "serve"),
+        ("cloud_anchor.anchor --prompt Why? -o none", "", "rich", "cloud"),
+        ("cloud_anchor.serve", "", "uvicorn", "serve"),
         ("lab list", "", r"\w+", "experiments"),
     ],
 )

@@ -1,9 +1,9 @@
 """The engine of a service whose model runs on a server: jobs are asked for side by side, not batched here.
 
 Responsible for which jobs are asked for, and for a server's errors as those of the service. Not responsible
-for admission, selection and encoding (see `engine`), nor for what a server is asked (see `model.served`).
+for admission, selection and encoding (see `engine`), nor for what a server is asked (see `model`).
 
-    submit -> waiting -> one request per payload's steps -> selection and encoding -> deliver
+    submit -> waiting -> a run for each payload's steps -> selection and encoding -> deliver
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from cloud_anchor.errors import CloudError, ServerBusyError, ServerError, ServerTimeoutError
-from cloud_anchor.model.served import ServedModel
 from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.protocol import AskedModel
 from cloud_anchor.serve.batching.engine import BatchEngine, FinishedRun, StepObserver
 from cloud_anchor.serve.batching.jobs import Job
 from cloud_anchor.serve.errors import ServiceError, internal, overloaded, refused, too_late
 from cloud_anchor.serve.settings import Limits
+from edge_runtime.errors import EdgeError
 
 log = logging.getLogger("cloud_anchor.serve")
 
@@ -27,13 +29,13 @@ MOST_CANVASES = 8
 
 
 class AskingEngine(BatchEngine):
-    """A `BatchEngine` over a `ServedModel`: `limits.batch` jobs are asked for at once, the others wait."""
+    """A `BatchEngine` over an `AskedModel`: `limits.batch` jobs are asked for at once, the others wait."""
 
     def __init__(
         self, pipeline: Pipeline, limits: Limits, on_step: StepObserver = lambda rows, seconds: None
     ) -> None:
         super().__init__(pipeline, limits, on_step)
-        assert isinstance(pipeline.model, ServedModel)
+        assert isinstance(pipeline.model, AskedModel)
         self._model = pipeline.model
         self._asked: set[Job] = set()
 
@@ -68,16 +70,15 @@ class AskingEngine(BatchEngine):
         if job.watched:
             marks = (*marks[:-1][:: -(-len(marks) // MOST_CANVASES)], marks[-1])
         try:
-            self._model.start([job.prompt_ids], job.config)  # refuses what the server's sampler does not have
-            for steps in marks:
-                if self._dropped(job):
-                    return
-                self._ask_once(job, steps)
+            runs, began = self._model.runs(job.prompt_ids, job.config, marks, job.left), time.perf_counter()
+            while not self._dropped(job) and (run := next(runs, None)) is not None:
+                self._took(job, run, (time.perf_counter() - began) / run.steps)
+                began = time.perf_counter()
         except ServerError as error:
             self._health.failed()
             log.error("%s", error)
             self._end(job, _refusal(error, job))
-        except CloudError as error:
+        except (CloudError, EdgeError) as error:
             self._end(job, refused(error))
         except Exception as error:
             self._health.failed()
@@ -88,22 +89,22 @@ class AskingEngine(BatchEngine):
                 self._asked.discard(job)
                 self._changed.notify_all()
 
-    def _ask_once(self, job: Job, steps: int) -> None:
-        rows, began = len(self._asked), time.perf_counter()
-        left = max(0.0, job.deadline - time.monotonic())
-        run = self._model.read(job.prompt_ids, job.config, steps, left)
-        seconds = time.perf_counter() - began
+    def _took(self, job: Job, run: Denoised, seconds: float) -> None:
+        """A run of a job, and the seconds of a step."""
+        rows, last = len(self._asked), run.steps == job.planned or run.stopped_by == "finished"
         with self._changed:
             self._health.succeeded()
-            job.steps_left = job.planned - steps
-            self._forecast.speed.add(rows, seconds / steps)
-        self._on_step(rows, seconds / steps)
-        self._finished.put(FinishedRun(job, run, steps == job.planned))
+            job.steps_left = 0 if last else job.planned - run.steps
+            self._forecast.speed.add(rows, seconds)
+            if last:
+                self._forecast.saw_answer(job, run.steps)
+        self._on_step(rows, seconds)
+        self._finished.put(FinishedRun(job, run, last))
 
 
 def _refusal(error: ServerError, job: Job) -> ServiceError:
     """A server's failure as the service's: its text is for whoever runs the service, not for devices."""
-    if isinstance(error, ServerTimeoutError):
+    if isinstance(error, ServerTimeoutError) or not job.left():
         return too_late(job.time_limit)
     if isinstance(error, ServerBusyError):
         found = "none that answers" if error.away else "none free"

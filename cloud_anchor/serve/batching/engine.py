@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import logging
 import queue
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
-
-import torch
 
 from cloud_anchor.errors import CloudError, RequestError
 from cloud_anchor.pipeline import Pipeline
@@ -295,7 +294,7 @@ class BatchEngine:
     def _failed(self, group: ContinuousBatch[Job], error: Exception) -> None:
         """Halve the batch, whose answers are as before the step, until the answer that fails is alone."""
         short, rows = is_out_of_memory(error), len(group)
-        if short and torch.cuda.is_available():
+        if short and (torch := sys.modules.get("torch")) and torch.cuda.is_available():
             torch.cuda.empty_cache()
         if rows > 1:
             other = group.split()
@@ -356,6 +355,6 @@ class BatchEngine:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """True where a step failed for lack of memory, on a GPU or on a CPU."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # PyTorch's
         return True
     return isinstance(error, RuntimeError) and "allocate memory" in str(error)

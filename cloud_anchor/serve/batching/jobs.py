@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -73,7 +73,7 @@ class Job:
     kind:          the configuration but for canvas and steps: jobs of a kind run about as many steps.
     """
 
-    prompt_ids: tuple[int, ...]
+    prompt_ids: Sequence[int]
     config: DenoiseConfig
     payload_steps: tuple[int, ...]
     selection: Selection
@@ -97,6 +97,10 @@ class Job:
         self.steps_left = self.planned
         self.deadline = time.monotonic() + self.time_limit
         self.kind = replace(self.config, canvas=1, steps=None)
+
+    def left(self) -> float:
+        """Seconds until its deadline."""
+        return max(0.0, self.deadline - time.monotonic())
 
     @property
     def planned(self) -> int:

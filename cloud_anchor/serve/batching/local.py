@@ -12,9 +12,9 @@ from math import ceil
 from typing import cast
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.model.served import ServedModel
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
+from cloud_anchor.sampling.protocol import AskedModel
 from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS, Selection
 from cloud_anchor.serve.batching.asking import AskingEngine
 from cloud_anchor.serve.batching.backend import CODECS, AnchorRequest, ServiceInfo
@@ -54,7 +54,7 @@ class LocalBackend:
         self.config = config
         self.limits = limits
         self.selection = selection or Selection()
-        asked = isinstance(pipeline.model, ServedModel)
+        asked = isinstance(pipeline.model, AskedModel)
         self.engine = (AskingEngine if asked else BatchEngine)(pipeline, limits, on_step)
         self.info = self._info(name or pipeline.model.source)
 
@@ -101,7 +101,7 @@ class LocalBackend:
         long one of a full batch takes, and whole answers, which tell how many they run.
         """
         self.engine.start()
-        if isinstance(self.pipeline.model, ServedModel):  # which others use: one answer, to see that it works
+        if isinstance(self.pipeline.model, AskedModel):  # which others use: one answer, to see that it works
             return await self._warm_up(self.config.run_steps, 1)
         await self._warm_up(1)
         self.engine.forget_speed()
@@ -221,7 +221,7 @@ class LocalBackend:
             raise refused(error) from None
         time_limit = self.limits.deadline if request.deadline is None else request.deadline
         return Job(
-            tuple(ids),
+            ids,
             config,
             tuple(payload_steps),
             selection,

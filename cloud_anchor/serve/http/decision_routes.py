@@ -9,7 +9,6 @@ from typing import Annotated
 
 from fastapi import Body, FastAPI, Request, Response
 
-from cloud_anchor.decide import FormQuestion, probabilities, read_forms
 from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.protocol import MaskedModel
@@ -44,6 +43,8 @@ class FormReader:
             raise _none("a model whose slots can be read", model.source)
         if self._asked > self._limits.queue:
             raise overloaded(f"at most {self._limits.queue} requests that wait", "more", RETRY_SECONDS)
+
+        from cloud_anchor.decide import FormQuestion, probabilities, read_forms  # with PyTorch
 
         def work() -> Mapping[int, list[float]]:
             question = FormQuestion.of(self._pipeline, form, form.question(text), asked)

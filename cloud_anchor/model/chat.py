@@ -1,17 +1,15 @@
 """Any chat server's model as one whose text streams in: `--backend openai:URL --model NAME`.
 
-Responsible for what is known of an answer while a server writes it. Not responsible for the server's protocol
+Responsible for what is known of an answer while a server writes it: what has come is committed, up to the
+last whole word, since its tokens may become others with the next letter. Not responsible for the protocol
 (see `edge_runtime.client.chat_server`) or for the tokens of a text (see `edge_runtime.finished`).
-
-A step reads some pieces of the stream. What has come is committed, up to the last whole word, since the
-tokens of a word may become others with its next letter; nothing else is predicted.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, cast
@@ -20,8 +18,7 @@ from cloud_anchor.errors import ServerBusyError, ServerError
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import OPEN, Denoised
 from cloud_anchor.sampling.protocol import Left, Runs, require_room
-from cloud_anchor.sampling.protocol import Prompt as Tokens
-from cloud_anchor.sampling.rows import RowAnswers
+from cloud_anchor.sampling.rows import AskedAnswers, AskedRow
 from edge_runtime.client.chat_server import ChatServer
 from edge_runtime.errors import CloudFailureError
 from edge_runtime.finished import text_ids
@@ -32,6 +29,7 @@ from payload import Contract, Extras
 
 log = logging.getLogger(__name__)
 
+CANVAS, STEPS = 1024, 64
 _WORDS = re.compile(r"(?s).*\S(?= \S)")
 
 
@@ -59,7 +57,9 @@ class Streamed(Denoised):
 
 @dataclass(frozen=True)
 class ChatModel:
-    """See `protocol.AskedModel`. edge: the device's model, in whose tokens everything is counted."""
+    """See `protocol.AskedModel`. edge: the device's model, in whose tokens all is counted. A step reads some
+    pieces of the stream.
+    """
 
     server: ChatServer
     edge: EdgeRuntime
@@ -67,7 +67,7 @@ class ChatModel:
     eos_ids: frozenset[int]
     vocab_rows: int
     context: int
-    plan: tuple[int, int] = (1024, 64)
+    plan: tuple[int, int] = (CANVAS, STEPS)
     parameters: int = 0
 
     @classmethod
@@ -78,86 +78,54 @@ class ChatModel:
     def adopt(self, contract: Contract) -> None:
         """Its answers have the device's tokens already."""
 
-    def start(self, prompts: Sequence[Tokens], config: DenoiseConfig) -> ChatAnswers:
-        """A stream begins with the first step."""
+    def start(self, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> AskedAnswers:
         require_room(self, prompts, config.canvas)
-        rows = [ChatRow(ids, _pieces(self.server, cast(PromptIds, ids).prompt)) for ids in prompts]
-        return ChatAnswers(self, config, rows)
+        seconds = self.server.client.timeout
+        return AskedAnswers(self, config, [AskedRow(prompt) for prompt in prompts], seconds)
 
-    def runs(self, prompt: Tokens, config: DenoiseConfig, marks: Sequence[int], left: Left) -> Runs:
+    def runs(self, prompt: Sequence[int], config: DenoiseConfig, marks: Sequence[int], left: Left) -> Runs:
+        """As the protocol says; and UsageError for a text that the device cannot write."""
         client = replace(self.server.client, timeout=max(0.001, min(left(), 3600.0)))
-        answers = replace(self, server=replace(self.server, client=client)).start([prompt], config)
-        for mark in marks:
-            while not (done := answers.done([mark])):
-                answers.advance()
-            yield from answers.results(done)
-            if answers.rows[0].ended:
-                return
+        pieces = replace(self.server, client=client).answer(cast(PromptIds, prompt).prompt)
+        each, before, text = -(-config.canvas // config.total_steps), 0, ""
+        try:
+            for mark in marks:
+                most = each * (mark - before) if mark < config.total_steps else None
+                found = list(islice(pieces, most))
+                text, ended = text + "".join(found), most is None or len(found) < most
+                steps = min(mark, before + max(1, -(-len(found) // each)))
+                yield self._run(prompt, config, text, steps, ended, before > 0)
+                if ended:
+                    return
+                before = mark
+        except CloudFailureError as error:
+            if error.retry_after is not None:
+                raise ServerBusyError(str(error), retry_after=error.retry_after) from error
+            raise ServerError(str(error)) from error
 
-
-def _pieces(server: ChatServer, prompt: Prompt) -> Iterator[str | None]:
-    """The pieces of a server's answer, then None: a stream that has failed is not at its end."""
-    try:
-        yield from server.answer(prompt)
-    except CloudFailureError as error:
-        if error.retry_after is not None:
-            raise ServerBusyError(str(error), retry_after=error.retry_after) from error
-        raise ServerError(str(error)) from error
-    yield None
-
-
-@dataclass(eq=False)
-class ChatRow:
-    """An answer that is being written. shown: a part of it was a result already."""
-
-    prompt: Tokens
-    pieces: Iterator[str | None]
-    text: str = ""
-    steps: int = 0
-    ended: bool = False
-    shown: bool = False
-
-
-@dataclass
-class ChatAnswers(RowAnswers[ChatRow]):
-    """The answers of a `ChatModel`."""
-
-    model: ChatModel
-
-    def advance(self) -> None:
-        canvas, total = self.config.canvas, self.config.total_steps
-        for row in self.rows:
-            row.steps += 1
-            for piece in islice(row.pieces, -(-canvas // total) if row.steps < total else None):
-                row.text += piece or ""
-                row.ended = piece is None
-
-    def stopped(self, row: ChatRow) -> str | None:
-        return "finished" if row.ended else None
-
-    def result(self, row: ChatRow, reason: str) -> Denoised:
-        """Raises ServerError where there is no text, and UsageError for one that the device cannot write."""
-        canvas, words = self.config.canvas, _WORDS.match(row.text)
-        text = row.text.strip() if row.ended else words[0] if words else ""
-        if row.ended and not text:
-            raise ServerError(f"{self.model.server.client}: expected an answer, found none")
-        ids = text_ids(self.model.edge, text) if text else []
-        if len(ids) > canvas:
-            log.warning("an answer of %d tokens was cut to the canvas of %d", len(ids), canvas)
-            ids = ids[:canvas]
+    def _run(
+        self, prompt: Sequence[int], config: DenoiseConfig, text: str, steps: int, ended: bool, begun: bool
+    ) -> Denoised:
+        words = _WORDS.match(text)
+        text = text.strip() if ended else words[0] if words else ""
+        if ended and not text:
+            raise ServerError(f"{self.server.client}: expected an answer, found none")
+        ids = text_ids(self.edge, text) if text else []
+        if len(ids) > config.canvas:
+            log.warning("an answer of %d tokens was cut to the canvas of %d", len(ids), config.canvas)
+            ids = ids[: config.canvas]
         # A canvas as long as the text tells its length; one that was begun stays as it is.
-        rest = 0 if row.ended and not row.shown else canvas - len(ids)
-        row.shown = True
-        end: Any = min(self.model.eos_ids) if row.ended else OPEN
+        rest = 0 if ended and not begun else config.canvas - len(ids)
+        end: Any = min(self.eos_ids) if ended else OPEN
         return Streamed.of_draft(
-            row.prompt,
+            prompt,
             ids,
             [1.0] * len(ids),
             ids=[*ids, *[end] * rest],
-            when=[row.steps] * len(ids) + [row.steps * row.ended] * rest,
-            steps=row.steps,
-            total_steps=self.config.total_steps,
-            eos_ids=self.model.eos_ids,
-            stopped_by=reason,
-            draft_ends=row.ended,
+            when=[steps] * len(ids) + [steps * ended] * rest,
+            steps=steps,
+            total_steps=config.total_steps,
+            eos_ids=self.eos_ids,
+            stopped_by="finished" if ended else "steps",
+            draft_ends=ended,
         )

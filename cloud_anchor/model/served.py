@@ -10,11 +10,9 @@ steps is a run from the beginning, with noise of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from cloud_anchor.errors import CheckpointError, RequestError, ServerError, require
 from cloud_anchor.model.checkpoint import end_ids, find_checkpoint, generation_settings, read_json
@@ -22,8 +20,8 @@ from cloud_anchor.model.families import DIFFUSION_GEMMA
 from cloud_anchor.model.vllm import Canvas, ServedName, VllmServer
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.denoised import OPEN, Denoised
-from cloud_anchor.sampling.protocol import Left, Prompt, Runs, require_options, require_room
-from cloud_anchor.sampling.rows import RowAnswers
+from cloud_anchor.sampling.protocol import Left, Runs, require_options, require_room
+from cloud_anchor.sampling.rows import AskedAnswers, AskedRow
 from payload import Contract
 
 CANVAS, STEPS = 256, 48
@@ -104,7 +102,7 @@ class ServedModel:
             )
         return replace(config, stop=config.stop or "complete")
 
-    def start(self, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> ServedAnswers:
+    def start(self, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> AskedAnswers:
         canvas, steps = self.plan
         require("canvas", config.canvas <= canvas, f"at most {canvas} with a vLLM server", config.canvas)
         most = f"{steps}, the server's schedule"
@@ -120,16 +118,15 @@ class ServedModel:
             stop=(None, "complete"),
         )
         require_room(self, prompts, config.canvas)
-        return ServedAnswers(self, config, [ServedRow(tuple(prompt)) for prompt in prompts])
+        rows = [AskedRow(prompt) for prompt in prompts]
+        return AskedAnswers(self, config, rows, SECONDS, self.server.connections)
 
-    def runs(self, prompt: Prompt, config: DenoiseConfig, marks: Sequence[int], left: Left) -> Runs:
+    def runs(self, prompt: Sequence[int], config: DenoiseConfig, marks: Sequence[int], left: Left) -> Runs:
         self.start([prompt], config)  # refuses what the server's sampler does not have
         for steps in marks:
             yield self.read(prompt, config, steps, left())
 
-    def read(
-        self, prompt: Sequence[int], config: DenoiseConfig, steps: int, seconds: float = SECONDS
-    ) -> Denoised:
+    def read(self, prompt: Sequence[int], config: DenoiseConfig, steps: int, seconds: float) -> Denoised:
         """The answer after so many steps, from the server; raises what `VllmServer.canvas` raises."""
         canvas = self.server.canvas(self.name, prompt, steps, config.canvas, seconds)
         draft, ended = self._draft(canvas)
@@ -152,29 +149,3 @@ class ServedModel:
             if token in self.eos_ids or not self.is_word(token):
                 return canvas.ids[:at], token in self.eos_ids
         return canvas.ids, False
-
-
-@dataclass(frozen=True)
-class ServedRow:
-    """A prompt, and the steps that the server is going to be asked for."""
-
-    prompt: tuple[int, ...]
-    steps: int = 0
-
-
-@dataclass
-class ServedAnswers(RowAnswers[ServedRow]):
-    """The answers of a `ServedModel`; those asked for together are asked for side by side."""
-
-    model: ServedModel
-
-    def advance(self) -> None:
-        self.rows = [replace(row, steps=row.steps + 1) for row in self.rows]
-
-    def result(self, row: ServedRow, reason: str) -> Denoised:
-        return replace(self.model.read(row.prompt, self.config, row.steps), stopped_by=reason)
-
-    def results(self, reasons: Mapping[int, str]) -> list[Denoised]:
-        with ThreadPoolExecutor(self.model.server.connections) as pool:
-            rows: list[Any] = [self.rows[at] for at in reasons]
-            return list(pool.map(self.result, rows, reasons.values()))

@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # a server's model needs none of it
     from cloud_anchor.sampling.schedules import Schedule
 
 
-Prompt = Sequence[int]
 Left = Callable[[], float]
 Runs = Iterator[Denoised]
 
@@ -105,7 +104,7 @@ class OwnSampler(DiffusionModel, Protocol):
 class AskedModel(DiffusionModel, Protocol):
     """A model on a server, which is asked for each answer by itself."""
 
-    def runs(self, prompt: Prompt, config: DenoiseConfig, marks: Sequence[int], left: Left) -> Runs:
+    def runs(self, prompt: Sequence[int], config: DenoiseConfig, marks: Sequence[int], left: Left) -> Runs:
         """The answer after each of these numbers of steps, ascending; none after it is done. left: seconds.
 
         Raises RequestError for options that the model does not have, and ServerError.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.protocol import DiffusionModel
+from cloud_anchor.sampling.protocol import AskedModel, DiffusionModel
 
 
 class _Stepping(Protocol):
@@ -58,3 +59,32 @@ class RowAnswers(ABC, Generic[Row]):
 
     def join(self, other: Self) -> Self:
         return replace(self, rows=[*self.rows, *other.rows])
+
+
+@dataclass(frozen=True)
+class AskedRow:
+    """A prompt, and the steps that its server is going to be asked for."""
+
+    prompt: Sequence[int]
+    steps: int = 0
+
+
+@dataclass
+class AskedAnswers(RowAnswers[AskedRow]):
+    """The answers of an `AskedModel`, each asked for in so many seconds, some of them side by side."""
+
+    model: AskedModel
+    seconds: float
+    beside: int = 1
+
+    def advance(self) -> None:
+        self.rows = [replace(row, steps=row.steps + 1) for row in self.rows]
+
+    def result(self, row: AskedRow, reason: str) -> Denoised:
+        (run,) = self.model.runs(row.prompt, self.config, [row.steps], lambda: self.seconds)
+        return run if run.stopped_by == "finished" else replace(run, stopped_by=reason)
+
+    def results(self, reasons: Mapping[int, str]) -> list[Denoised]:
+        with ThreadPoolExecutor(self.beside) as pool:
+            rows: list[Any] = [self.rows[at] for at in reasons]
+            return list(pool.map(self.result, rows, reasons.values()))

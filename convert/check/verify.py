@@ -54,19 +54,6 @@ class Figures:
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
-    def beside(self, portable: Figures) -> Figures:
-        """Of a variant with a portable graph too: the worse of both, with the greedy answers of that one. One
-        choice that falls the other way ends what they share, and with 8-bit activations that depends on the
-        engine's version and the processor.
-        """
-        kl, delta = np.maximum(  # keeps NaN
-            (self.mean_kl, self.max_delta), (portable.mean_kl, portable.max_delta)
-        ).tolist()
-        top1 = min(self.top1, portable.top1)
-        return dataclasses.replace(
-            portable, top1=top1, mean_kl=kl, max_delta=delta, milliseconds=self.milliseconds
-        )
-
 
 @dataclass(frozen=True)
 class Thresholds:

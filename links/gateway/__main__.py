@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from common.cli import INTERRUPTED, option, run_options
@@ -92,7 +94,7 @@ class _GatewayArguments:
     )
     bundle_port: int | None = option(
         None,
-        "give the bundle to the local network there: python -m edge_runtime.bundle get http://HOST:PORT",
+        "give the bundle's folder to the local network there, for edge_runtime.bundle get",
         int,
         metavar="PORT",
     )
@@ -118,7 +120,6 @@ def _run(args: _GatewayArguments) -> int:
     from edge_runtime.runtime import EdgeRuntime
     from links import open_link
     from links.gateway.answering import Gateway, serve_link
-    from links.gateway.bundle_files import serve_bundle
     from links.gateway.service import AnchorSource, ChatSource, FormSource, ServiceSource
     from links.quota import Quota, state_folder
     from links.seal import Seal, SealedLink
@@ -154,7 +155,7 @@ def _run(args: _GatewayArguments) -> int:
         if args.seals:
             link = SealedLink(link, [Seal(path) for path in args.seals])
         if args.bundle_port is not None:
-            held.callback(serve_bundle(edge.bundle, args.bundle_port).shutdown)
+            serve_folder(edge.bundle.path, args.bundle_port)
         tariff = link.profile.tariff
         if tariff != FREE and not tariff.price:
             log.warning("no quota holds: a price is not known; state it in the address, as in ?price=0.0001")
@@ -190,6 +191,23 @@ def _run(args: _GatewayArguments) -> int:
             for each, handler in before.items():
                 signal.signal(each, handler)
     return INTERRUPTED if stopped_by == signal.SIGINT else 0
+
+
+def serve_folder(folder: Path, port: int) -> str:
+    """Gives a bundle to the local network, in threads that end with the command; returns its address, and
+    says how a device gets it. port: 0 for any free one. Raises UsageError.
+    """
+    from edge_runtime.bundle.bundle import MANIFEST, file_record
+
+    try:
+        server = ThreadingHTTPServer(("", port), partial(SimpleHTTPRequestHandler, directory=str(folder)))
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"bundle port: expected one to listen on, found: {error}") from None
+    threading.Thread(target=server.serve_forever, name="bundle", daemon=True).start()
+    place = f"{server.server_address[1]}/{MANIFEST} --name {folder.resolve().name}"
+    place += f" --sha256 {file_record(folder / MANIFEST).sha256}"
+    log.info("the bundle: python -m edge_runtime.bundle get http://HOST:%s", place)
+    return place
 
 
 def _in_thread(job: Callable[[], None]) -> None:

@@ -12,27 +12,24 @@ from edge_runtime.bundle.__main__ import main as bundle
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.errors import UsageError
 from links.frames import RefusalCode
-from links.gateway.bundle_files import serve_bundle
+from links.gateway.__main__ import serve_folder
 from links.gateway.refusals import refusal_of
 from payload.errors import ContractMismatchError
 from tests.shipped import TINY_BUNDLE
 
 
-def test_a_device_gets_it_as_from_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_gets_it_and_nothing_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGE_BUNDLES", str(tmp_path))
+    place = serve_folder(TINY_BUNDLE, 0)
+    port = int(place.partition("/")[0])
+    assert bundle(["get", *f"http://127.0.0.1:{place}".split(), "--quiet"]) == 0
+    for path in ("/../README.md", "/%2e%2e/testbed-qwen/bundle.json", "//etc/passwd"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10)
+        assert refused.value.code == 404
+    with pytest.raises(UsageError):
+        serve_folder(TINY_BUNDLE, port)
     mine = Bundle.open(TINY_BUNDLE, verify=False)
-    server = serve_bundle(mine, 0)
-    try:
-        url = f"http://127.0.0.1:{server.server_address[1]}"
-        assert bundle(["get", url, "--quiet"]) == 0
-        for path in ("/", "/v1/bundle/", "/v1/bundle/../README.md", "/v1/bundle/%2Fetc%2Fpasswd", "/v1"):
-            with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(url + path, timeout=10)
-            assert refused.value.code == 404
-        with pytest.raises(UsageError):
-            serve_bundle(mine, server.server_address[1])
-    finally:
-        server.shutdown()
     assert Bundle.open(tmp_path / TINY_BUNDLE.name).contract == mine.contract
 
 

@@ -43,10 +43,8 @@ def send(
     """One prompt's way from the cloud to the device, with the payload in a file between. known: the run."""
     # In the cloud: denoise, select the anchors, encode.
     started = time.perf_counter()
-    if known is not None:
-        (result,) = pipeline.select([prompt], [known], selection)
-    else:
-        (result,) = pipeline.make([prompt], config, selection)
+    made = pipeline.select([prompt], [known], selection) if known else None
+    (result,) = made or pipeline.make([prompt], config, selection)
     seconds = time.perf_counter() - started
     write_whole(path, pipeline.payload(result, pipeline.codec))
 

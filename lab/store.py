@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import RequestError
-from common.files import differing_settings, read_records, write_whole
+from common.files import write_whole
+from lab.records import differing_settings, read_records
 
 SETTINGS = "settings.json"
 TABLES = "tables.json"

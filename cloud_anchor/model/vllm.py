@@ -29,6 +29,7 @@ from urllib3.exceptions import (
 
 from cloud_anchor.errors import RequestError, ServerBusyError, ServerError, ServerTimeoutError
 from edge_runtime.client.client import Client
+from edge_runtime.client.response import chat_error
 from edge_runtime.errors import UsageError
 
 CONNECT_SECONDS = 5.0
@@ -245,11 +246,9 @@ def _read(response: urllib3.BaseHTTPResponse, end: float) -> bytes:
 def _message(data: bytes) -> str:
     """What an error's body says: vLLM has {"error": {"message": ...}} and, without a key, {"error": ...}."""
     try:
-        error = json.loads(data)["error"]
-        text = error["message"] if isinstance(error, dict) else error
+        return chat_error(json.loads(data)["error"])[0].strip().rstrip(".")
     except (ValueError, KeyError, TypeError):
         return ""
-    return _CONTROL.sub(" ", text).strip().rstrip(".")[:300] if isinstance(text, str) else ""
 
 
 def _short(error: BaseException) -> str:

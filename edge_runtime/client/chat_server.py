@@ -115,9 +115,7 @@ class ChatServer:
 
 
 def without_reasoning(pieces: Iterable[str]) -> Iterator[str]:
-    """The pieces behind <think>...</think>, where an answer begins so, and white space around it; what is
-    left out is logged.
-    """
+    """The pieces behind <think>...</think>, where an answer begins so, and white space; it is logged."""
     held, begun = "", False
     for piece in pieces:
         if begun:

@@ -23,8 +23,8 @@ from pathlib import Path
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, commit_in_parallel
 from cloud_anchor.sampling.sampler import denoise_stream
-from common.files import read_records
 from lab.pairs.problem import Draw, Problem
+from lab.records import read_records
 
 IsRight = Callable[[Problem, str], bool]
 TRIES = 40

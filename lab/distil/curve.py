@@ -15,11 +15,11 @@ from pathlib import Path
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import PARALLEL_THRESHOLD, steps_for
-from common.files import read_records
 from lab.experiments.passes import in_parallel, runs_at
 from lab.pairs.pair import Pair
 from lab.questions.items import Item
 from lab.questions.judge import graded
+from lab.records import read_records
 
 FRACTIONS = (0.05, 0.1, 0.25)
 """Shares of the canvas's steps after which an answer is read."""

@@ -21,12 +21,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from cloud_anchor.errors import RequestError
-from common.files import read_records
 from lab.drafting.block_model import BlockForm
 from lab.pairs.problem import Draw, Problem
 from lab.pairs.testbed import library
 from lab.pairs.testbed.questions import training_families
 from lab.pairs.tiny.tasks import FAMILIES
+from lab.records import read_records
 
 TOGETHER = 128
 """Answers written in one batch."""

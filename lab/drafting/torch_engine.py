@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.torch_cache import crop_cache
 from edge_runtime.engine.base import Engine, Logits
 
 
@@ -43,3 +42,15 @@ class TorchEngine(Engine):
             return np.empty((0, self.vocab), np.float32)
         logits: Logits = self._net.lm_head(states[list(rows)]).float().cpu().numpy()
         return logits
+
+
+def crop_cache(cache: Any, length: int) -> None:
+    """Removes all but the first `length` tokens from a `transformers.DynamicCache`, of whose generations each
+    means another thing by `crop`.
+
+    Layer by layer: after an interrupted pass the first ones hold more tokens than the others.
+    """
+    for layer in cache.layers:
+        surplus = layer.get_seq_length() - length
+        if surplus > 0:
+            layer.crop(-surplus)  # negative: tokens to remove, for both

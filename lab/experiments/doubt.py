@@ -28,7 +28,7 @@ from cloud_anchor.errors import NothingToSendError
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.sampling.sampler import denoise
 from common.cli import option, run_options
-from common.files import read_json, read_records, write_whole
+from common.files import read_json, write_whole
 from edge_runtime.bundle.manifest import MANIFEST, Manifest
 from edge_runtime.cloud import WATCHED, doubt_of
 from edge_runtime.decode.forced import FillOptions
@@ -40,6 +40,7 @@ from lab.pairs.testbed.entity import Role
 from lab.pairs.testbed.grading import is_correct
 from lab.pairs.testbed.library import Library
 from lab.pairs.testbed.questions import held_out_questions
+from lab.records import read_records
 from lab.statistics import proportion
 from lab.store import Record
 from lab.tables import Row, Table

@@ -14,11 +14,11 @@ import torch
 
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.shipped import TAUGHT
-from common.files import read_records
 from lab.pairs import shapes
 from lab.pairs.pair import Pair
 from lab.pairs.tokens import SPECIALS
 from lab.pairs.trainer import plot
+from lab.records import read_records
 
 LOG = "training-log.json"
 PLOT = "loss.png"

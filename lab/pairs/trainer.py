@@ -24,7 +24,6 @@ from torch import nn
 from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.model.checkpoint import tensors_of
-from common.files import read_records
 from common.progress import Progress, Silent
 from lab.pairs import shapes
 from lab.pairs.batches import Batches, Mix, TrainingBatch, mask
@@ -32,6 +31,7 @@ from lab.pairs.pair import Pair, TrainingRecipe
 from lab.pairs.row_weights import FILE
 from lab.pairs.tokens import special_ids
 from lab.plots import png
+from lab.records import read_records
 
 CANVAS_PROMPT = 64
 """So many tokens of the longest training row are left to the prompt: the rest is the exported canvas."""

@@ -92,12 +92,7 @@ class _GatewayArguments:
         "tell the devices how sure the cloud is of what it sends, 2 bits a token (default)",
         action=argparse.BooleanOptionalAction,
     )
-    bundle_port: int | None = option(
-        None,
-        "give the bundle's folder to the local network there, for edge_runtime.bundle get",
-        int,
-        metavar="PORT",
-    )
+    bundle_port: int | None = option(None, "give the bundle to the local network there", int, metavar="PORT")
     spend_peer: float = option(1.0, "most money of frames to one peer in a day (default 1)", metavar="M")
     spend_day: float = option(10.0, "the same to all peers (default 10)", metavar="M")
 

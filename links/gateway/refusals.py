@@ -25,12 +25,8 @@ def refusal_of(error: Exception, id: int, identity: str, bundle: str = "") -> Re
     """The refusal that tells a device of an error. identity: of this side's contract. bundle: its name."""
     code, retry = RefusalCode.FAILED, None
     if isinstance(error, ContractMismatchError) or _code(error) == "contract_mismatch":
-        return Refusal(
-            id,
-            RefusalCode.OTHER_CONTRACT,
-            identity=identity[:8],
-            bundle=bundle[:MAX_NAME_BYTES] * bundle.isascii(),
-        )
+        name = bundle[:MAX_NAME_BYTES] * bundle.isascii()
+        return Refusal(id, RefusalCode.OTHER_CONTRACT, identity=identity[:8], bundle=name)
     if isinstance(error, FingerprintError):
         code = RefusalCode.OTHER_PREDICTIONS
     elif isinstance(error, OversizedPayloadError):

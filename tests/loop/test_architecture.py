@@ -31,7 +31,7 @@ LEVELS: dict[str, str] = {
     "common": """
         version
         __init__ errors installed lazy progress
-        cli files torch_cache""",
+        cli files""",
     "payload": """
         errors
         bytesio contract

@@ -234,6 +234,9 @@ def cookie_frames(out: FrameVectors) -> None:
     for codec in (UTF8, "compact"):
         out.cookie(f"{codec}: behind a cookie", f"{codec}: everything", b"\x01\x80\xff\x00")
     out.cookie("the smallest behind a cookie", "utf-8: a letter", b"abcd")
+    named = Refusal(7, RefusalCode.OTHER_CONTRACT, identity=TOY.identity[:8], bundle="smollm2-135m")
+    out.reply("refusal: the name of a bundle", named)
+    out.bad("a name with a control character", refusal(1, b"abcd\x1b"), "AnchorRangeError", "reply")
     whole, challenge = out.data["utf-8: behind a cookie"], out.data["challenge"]
     out.bad("a cookie cut short", whole[:6], "TruncatedPayloadError", "cookie")
     out.bad("a cookie alone", whole[:7], "TruncatedPayloadError", "cookie")

@@ -127,7 +127,8 @@ def second_reader(data: bytes, contract: Contract) -> dict[str, Any]:
             "id": request,
             "code": name,
             "retry_after": later,
-            "identity": detail.hex() if flags == 1 else None,
+            "identity": detail[:4].hex() if flags == 1 else None,
+            "bundle": detail[4:].decode() if flags == 1 else "",
         }
     if kind == 3:
         part, rest = flags & 3, data[3:]

@@ -100,6 +100,7 @@ def run_options(
     *,
     usage: str | None = None,
     extra: str = "edge",
+    interrupted: str = "interrupted",
 ) -> int:
     """Runs a module's command with its options, fields of the dataclass `kind`, as `run_command` does.
 
@@ -110,7 +111,8 @@ def run_options(
     parser = CommandParser(prog=prog, usage=usage and f"{prog} {usage}", description=says, epilog=epilog)
     parser.declare(kind)
     options = parser.parse(kind, argv)
-    return run_command(module.rpartition(".")[2], lambda: command(options), extra=extra)
+    name = module.rpartition(".")[2]
+    return run_command(name, lambda: command(options), extra=extra, interrupted=interrupted)
 
 
 def run_command(

@@ -11,23 +11,21 @@ import gzip
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import zstandard
 
-from cloud_anchor.errors import CloudError, RequestError
-from common.cli import option
+from cloud_anchor.errors import CloudError
 from lab.experiment import About, Experiment, Records, Setup
 from lab.published.published_runs import (
     CANVAS,
     DEFAULT_TOKENIZER,
     Trace,
+    TraceOptions,
     TraceTokenizer,
     full_answer,
-    read_traces,
 )
 from lab.store import Record
 from lab.tables import Answers, Column, Label, Row, Table, mean
@@ -51,14 +49,6 @@ STREAM = ("0.1", "0.15", "0.25")
 
 LONG = 20
 """Answers with more tokens are compared with zstd and a dictionary."""
-
-
-@dataclass(frozen=True)
-class CodecOptions:
-    traces: str | None = option(None, "JSONL of runs (see `published_runs`)", metavar="FILE")
-    tokenizer: str | None = option(
-        None, f"tokenizer.json[.gz] (default: {DEFAULT_TOKENIZER} beside the runs)", metavar="FILE"
-    )
 
 
 def anchors_of(trace: Trace, fraction: str, tokenizer: TraceTokenizer) -> AnchorSet:
@@ -195,12 +185,6 @@ def _facts(records: Records, early: Sequence[Record]) -> Row:
     return facts
 
 
-def runs(setup: Setup) -> list[Trace]:
-    if setup.own.traces is None:
-        raise RequestError("--traces: expected a file of runs, found none")
-    return read_traces(Path(setup.own.traces))
-
-
 @lru_cache(1)
 def _tokenizer(path: Path) -> TraceTokenizer:
     return TraceTokenizer(path)
@@ -218,7 +202,7 @@ EXPERIMENT = Experiment(
     "Bytes per codec on published runs",
     measure,
     tables,
-    options=CodecOptions,
-    items=runs,
+    options=TraceOptions,
+    items=lambda setup: setup.own.runs,
     opens=False,
 )

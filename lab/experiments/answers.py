@@ -149,11 +149,10 @@ def tables(records: Records, about: About) -> list[Table]:
     models = [record | {"source": EVERY} for record in flat if record["source"] != WRITTEN]
     groups = Answers([*flat, *models]).by({"device": "device", "source": "source"})
     columns: dict[str, Column] = {"texts": len, "tokens": mean("tokens"), "text": mean("raw")}
-    columns |= {name: mean(name) for name in records[0]["bytes"] if name not in ("raw", "predictive")}
+    names = dict.fromkeys(name for record in records for name in record["bytes"])
+    columns |= {name: mean(name) for name in names if name not in ("raw", "predictive")}
     columns |= {"predictive": "predictive", "bits": _ratio("predictive", "characters", 8)}
-    columns |= {
-        f"{name} / ours": _ratio(name, "predictive") for name in ("gzip", "brotli") if name in flat[0]
-    }
+    columns |= {f"{name} / ours": _ratio(name, "predictive") for name in ("gzip", "brotli") if name in names}
     note = (
         "Means of a text; the prompt is known on both sides. predictive: header, length and check included, "
         "with the mean's 95% interval. no prompt: the same with none. bits: of predictive, a character. "

@@ -26,6 +26,12 @@ from payload import Contract
 from payload.errors import ContractMismatchError
 
 
+def edge_of(options: Options) -> EdgeRuntime:
+    """The main edge model in the named variant."""
+    place = find_bundles("", model=options.edges[0])[0]
+    return EdgeRuntime.open(place, options.variant, threads=options.threads)
+
+
 def open_lab(options: Options, teachers: bool = True) -> Lab:
     """Loads the models.
 

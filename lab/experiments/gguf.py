@@ -6,6 +6,7 @@ padded with zeros to a multiple of 256, which K-quants want. The reference is th
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -48,11 +49,10 @@ def types(path: Path) -> dict[str, dict[str, int]]:
     """How many tensors of each name have which type; the name without the layer."""
     from gguf import GGUFReader
 
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, dict[str, int]] = defaultdict(Counter)
     for tensor in GGUFReader(path).tensors:
         name = ".".join(part for part in tensor.name.split(".") if not part.isdigit() and part != "blk")
-        counts = found.setdefault(name.removesuffix(".weight"), {})
-        counts[tensor.tensor_type.name] = counts.get(tensor.tensor_type.name, 0) + 1
+        found[name.removesuffix(".weight")][tensor.tensor_type.name] += 1
     return found
 
 

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from pathlib import Path
 
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig, by_gain, verify_draft
 from cloud_anchor.selection.scorer import Scorer
-from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.decode.forced import FillOptions
 from edge_runtime.finished import chain_of, payload_of, text_ids
 from edge_runtime.runtime import EdgeRuntime, FillRequest
 from lab.answers.read import Text, texts_of
 from lab.experiment import About, Experiment, Records, Setup
+from lab.loading import edge_of
 from lab.store import Record
 from lab.tables import Answers, Column, Table, against
 from payload import AnchorSet, Codec, Shared, encode
@@ -43,19 +42,14 @@ def texts(setup: Setup) -> list[Text]:
 
 
 def measure(setup: Setup, items: Sequence[Text]) -> Iterator[Record]:
-    options = setup.options
-    edge = _opened(options.edges[0], options.variant, options.threads)
+    edge = _opened(setup.options)
     short = {text.prompt: text.text for text in texts_of(f"short/{SOURCE}")}
     for item in items:
         whole = len(payload_of(edge, item.text, item.prompt, Codec.PREDICTIVE))
         yield {"answers": [row | {"whole": whole} for row in _ways(edge, item, short[item.prompt], whole)]}
 
 
-_opened = cache(lambda name, variant, threads: EdgeRuntime.open(_place(name), variant, threads=threads))
-
-
-def _place(name: str) -> Path:
-    return find_bundles("", model=name)[0]
+_opened = cache(edge_of)
 
 
 def _ways(edge: EdgeRuntime, item: Text, short: str, whole: int) -> Iterator[Record]:

@@ -79,10 +79,8 @@ class Batches:
         """The batch of a step, of about `tokens` tokens; the same for the same seed and step."""
         rng = random.Random(f"{self._seed}/{step}/{self._knows}")
         length = rng.choices(list(mix.lengths), list(mix.lengths.values()))[0]
-        rows: list[list[int]] = []
-        starts: list[int] = []
-        ends: list[int] = []
-        results: list[list[bool]] = []
+        rows, starts, ends = list[list[int]](), list[int](), list[int]()
+        results = list[list[bool]]()
         while len(rows) < tokens // length:
             family = rng.choices(list(mix.families), list(mix.families.values()))[0]
             draw = mix.drill if rng.random() < mix.drills else self._families[family]
@@ -101,9 +99,7 @@ class Batches:
             ends.append(len(row) - 1)
             rows.append(row + [self._end_of_text] * (length - len(row)))
             results.append([False, *(drilled and token == self._equals for token in rows[-1][:-1])])
-        return TrainingBatch(
-            torch.tensor(rows), torch.tensor(starts), torch.tensor(ends), torch.tensor(results)
-        )
+        return TrainingBatch(*map(torch.tensor, (rows, starts, ends, results)))
 
 
 def mask(batch: TrainingBatch, rng: np.random.Generator, mask_id: int) -> tuple[torch.Tensor, torch.Tensor]:

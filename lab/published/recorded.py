@@ -27,11 +27,9 @@ from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import EDGE_AWARE as BY_EDGE
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.selection.translate import Translation
-from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.decode.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.errors import EdgeError
 from edge_runtime.predictor import EnginePredictor
-from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
@@ -48,6 +46,7 @@ from lab.conditions import (
     Situation,
 )
 from lab.experiment import Experiment, Setup
+from lab.loading import edge_of
 from lab.options import Options
 from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceOptions, TraceTokenizer, recorded_run
 from lab.published.qwen_ranks import published_tokenizer
@@ -245,8 +244,7 @@ def open_pair(own: TraceOptions, options: Options) -> RealPair:
     """Both sides of a measurement. Raises CloudError, EdgeError or InputError."""
     file = Path(str(own.traces))
     dream = TraceTokenizer(Path(own.tokenizer or published_tokenizer(file.parent / DEFAULT_TOKENIZER)))
-    place = find_bundles("", model=options.edges[0])[0]
-    runtime = EdgeRuntime.open(place, options.variant, threads=options.threads)
+    runtime = edge_of(options)
     model = runtime.bundle.manifest.model
     edge = Edge(f"{model.id} {runtime.bundle.variant_name}", runtime)
     lines = [

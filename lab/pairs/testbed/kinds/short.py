@@ -58,11 +58,8 @@ def definition(scene: Scene) -> Problem:
     others = [key for key in ("parent", "topic") if key in word.values]
     rng.shuffle(others)
     for key in others[: rng.choice((0, 1, 1, 2))]:
-        text = say(
-            WORDING["definition"]["joined"],
-            rng,
-            {"a": text, "b": scene.tell(word, key, rng.choice((None, "it")))},
-        )
+        more = scene.tell(word, key, rng.choice((None, "it")))
+        text = say(WORDING["definition"]["joined"], rng, {"a": text, "b": more})
     return Problem(
         family="definition",
         difficulty="easy",
@@ -90,11 +87,8 @@ def choice(scene: Scene) -> Problem:
     rng.shuffle(options)
     letter = LETTERS[options.index(right)]
     shown = "\n".join(f"- {option} ({x})" for x, option in zip(LETTERS, options, strict=True))
-    prompt = (
-        scene.ask(entity, ATTRIBUTES[kind][key])
-        + "\n"
-        + say([scene.template(_CHOICE["lists"])], rng, {"o": shown})
-    )
+    asked = scene.ask(entity, ATTRIBUTES[kind][key])
+    prompt = f"{asked}\n{say([scene.template(_CHOICE['lists'])], rng, {'o': shown})}"
     text = say(_CHOICE["forms"], rng, {"r": scene.tell(entity, key), "a": f"{right} ({letter})"})
     return Problem(
         family="choice",

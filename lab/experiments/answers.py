@@ -211,5 +211,4 @@ EXPERIMENT = Experiment(
     options=AnswersOptions,
     items=texts,
     opens=False,
-    together=1,
 )

@@ -109,5 +109,4 @@ EXPERIMENT = Experiment(
     tables,
     items=texts,
     opens=False,
-    together=1,
 )

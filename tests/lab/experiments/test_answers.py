@@ -56,15 +56,7 @@ def test_every_text_is_coded_given_back_and_compared(tmp_path: Path, monkeypatch
         assert 4 < sizes["predictive"] < 60
         assert (record["passes"] or 1) <= record["tokens"] + 2
         assert ("decode" in record["seconds"]) == (record["id"] != f"{name}  one:2")
-        assert {
-            "raw",
-            "gzip",
-            "zstd",
-            "zstd-dictionary",
-            "zstd-trained",
-            "compact",
-            "no prompt",
-        } <= sizes.keys()
+        assert {"raw", "gzip", "zstd", "zstd-dictionary", "zstd-trained", "compact"} <= sizes.keys()
         if "ideal" in sizes:
             assert 0 < sizes["ideal"] <= sizes["predictive"]
     bytes_, seconds = answers.tables(list(records.values()), answers.About())

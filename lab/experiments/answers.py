@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import zstandard
 
@@ -91,7 +92,7 @@ def _opened(place: Path, variant: str | None, threads: int | None) -> tuple[Edge
 @lru_cache(2)
 def _trained(half: int) -> zstandard.ZstdCompressor:
     """A dictionary of the texts of the other half of every source."""
-    known = [text.text.encode() for name in sources() for text in texts_of(name)[1 - half :: 2]]
+    known: list[Any] = [text.text.encode() for name in sources() for text in texts_of(name)[1 - half :: 2]]
     return with_dictionary(zstandard.train_dictionary(min(TRAINED, sum(map(len, known)) // 10), known))
 
 
@@ -117,7 +118,7 @@ def measure(setup: Setup, items: Sequence[Coded]) -> Iterator[Record]:
         sizes |= {"ideal": _ideal(exact, item.text)} if exact else {}
         if setup.own.llama_zip:
             sizes["no prompt"] = len(payload_of(edge, text, "", Codec.PREDICTIVE))
-            sizes["llama-zip"] = _llama_zip(*setup.own.llama_zip, text)
+            sizes["llama-zip"] = _llama_zip(setup.own.llama_zip, text)
         yield {
             "source": item.text.source,
             "device": f"{item.place.name} {edge.bundle.variant_name}",
@@ -138,9 +139,9 @@ def _ideal(exact: EdgeRuntime, item: Text) -> float:
     return nats / math.log(2) / 8
 
 
-def _llama_zip(program: str, model: str, text: str) -> int:
+def _llama_zip(command: Sequence[str], text: str) -> int:
     """Bytes of a text by another compressor."""
-    done = subprocess.run([program, model, "-c"], input=text.encode(), capture_output=True, check=True)
+    done = subprocess.run([*command, "-c"], input=text.encode(), capture_output=True, check=True)
     return len(done.stdout)
 
 

@@ -112,8 +112,9 @@ def _coded(trace: Trace, anchors: AnchorSet, shared: Shared, codec: Codec) -> tu
 
 def with_dictionary(known: zstandard.ZstdCompressionDict) -> zstandard.ZstdCompressor:
     """Level 19 without what both sides know or do not need."""
-    framing = {"write_checksum": False, "write_content_size": False, "write_dict_id": False}
-    return zstandard.ZstdCompressor(level=19, dict_data=known, **framing)
+    return zstandard.ZstdCompressor(
+        level=19, dict_data=known, write_checksum=False, write_content_size=False, write_dict_id=False
+    )
 
 
 def text_codecs(prompt: str) -> dict[str, Callable[[bytes], bytes]]:

@@ -67,11 +67,14 @@ def curriculum(library: Library) -> Curriculum:
     """
     asked = world(library)
     wide, narrow = training_families(library), training_families(asked)
+    shares: dict[str, float] = MIXES["shares"]
     late = {_WORLD.format(kind): share for kind, share in MIXES["late_shares"].items()}
     return Curriculum(
         {**wide, **{_WORLD.format(kind): partial(hastily, draw) for kind, draw in narrow.items()}},
-        *(_mix(stage, MIXES["shares"], library) for stage in ("causal", "masked", "early")),
-        _mix("late", late, asked),
+        causal=_mix("causal", shares, library),
+        masked=_mix("masked", shares, library),
+        early=_mix("early", shares, library),
+        late=_mix("late", late, asked),
     )
 
 

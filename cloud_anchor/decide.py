@@ -153,6 +153,6 @@ def probabilities(
     question: FormQuestion, scores: Sequence[Scores], temperature: float = 1.0
 ) -> Mapping[int, list[float]]:
     """The probabilities of the options of each asked slot."""
-    soft = Calibration(temperature, prior=0.0)
+    soft = Calibration(temperature)
     pairs = zip(question.asked, scores, strict=True)
-    return {slot: soft.probabilities(found, np.zeros(len(found))).tolist() for slot, found in pairs}
+    return {slot: soft.probabilities(found).tolist() for slot, found in pairs}

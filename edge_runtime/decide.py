@@ -26,6 +26,7 @@ examples:
   python -m edge_runtime.decide --schema edge_runtime/triage.json --text "The pump is down, send someone"
   python -m edge_runtime.decide --schema triage.json --text - --url http://localhost:8080 < message.txt
   python -m edge_runtime.decide --schema triage.json --calibrate rows.jsonl --accuracy 0.9
+  python -m edge_runtime.decide --schema triage.json --text - --backend openai:http://host:8000/v1 --model m
 
 exit codes: 0 done, 2 wrong usage, 4 bad or missing model, 5 refused, 7 the device alone, 130 interrupted
 """
@@ -43,7 +44,7 @@ class _DecideArguments(ModelOptions):
     text: str | None = option(None, "the text; - for standard input", **_WHAT)
     calibrate: Path | None = option(
         None,
-        'fit to labelled rows, JSONL of {"text": ..., "value": {...}}, and keep it beside the bundle',
+        'fit device and cloud to labelled rows, JSONL of {"text": ..., "value": {...}}, and keep it',
         Path,
         **_WHAT | {"metavar": "FILE"},
     )
@@ -51,6 +52,10 @@ class _DecideArguments(ModelOptions):
         None, "with --calibrate: of what the device answers itself; sets its threshold", float, metavar="A"
     )
     url: str | None = option(None, "service that reads the questions the device is not sure of")
+    backend: str | None = option(
+        None, "in its place a server of OpenAI's protocol that tells log-probabilities: openai:URL"
+    )
+    model: str | None = option(None, "its name of the model", metavar="NAME")
     threshold: float | None = option(
         None, "probability below which it is asked (default: as calibrated, else 0.8)", float, metavar="P"
     )
@@ -65,45 +70,73 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: _DecideArguments) -> int:
+    from edge_runtime.client.chat_server import ChatServer
     from edge_runtime.client.client import open_client
     from edge_runtime.form import Form
 
     form = Form.of(args.schema)
     client = open_client("url", args.url, None, args.timeout) if args.url else None
     edge = open_runtime(args, choose_bundle(client, args.edge))
+    cloud: Decider | None = client
+    if args.backend:
+        cloud = ChatServer.open(args.backend, args.model, timeout=args.timeout)
+    reader = args.model or args.url or ""
     if args.text is None:
         assert args.calibrate is not None  # the parser requires one of them
-        return _calibrate(edge, form, args.calibrate, args.accuracy)
+        return _calibrate(edge, form, args.calibrate, args.accuracy, cloud, reader)
     text = sys.stdin.read() if args.text == str(STDIN) else args.text
-    return answer(edge, form, text, client, args.threshold, args.json)
+    return answer(edge, form, text, cloud, args.threshold, args.json, reader)
 
 
-def _calibrate(edge: EdgeRuntime, form: Form, rows: Path, accuracy: float | None) -> int:
+def _calibrate(
+    edge: EdgeRuntime, form: Form, rows: Path, accuracy: float | None, cloud: Decider | None, reader: str
+) -> int:
     from edge_runtime.decisions import calibration as kept
     from edge_runtime.decisions.reading import Calibration
 
-    labelled, prior, read = kept.read_rows(rows, form), edge.prior(form), []
-    for text, right in labelled:
-        read += list(zip(edge.scores(form, form.question(text)), prior, right, strict=True))
-    before, fitted = kept.loss(Calibration(), read), kept.fit(read, accuracy)
-    print(
-        f"{len(read)} answers: {before:.3f} nats each before, {kept.loss(fitted, read):.3f} now; temperature "
-        f"{fitted.temperature:.2f}, prior {fitted.prior:g}, threshold {fitted.threshold:g}; "
-        f"kept in {kept.save(edge.bundle, form, fitted)}"
-    )
+    slots, prior, own = range(len(form.slots)), edge.prior(form), edge.bundle.variant_name
+    read: dict[str, list[list[kept.Read]]] = {
+        name: [[] for _ in slots] for name in [own, reader][: 1 + bool(cloud)]
+    }
+    for text, right in kept.read_rows(rows, form):
+        scores = edge.scores(form, form.question(text))
+        told = cloud.decide(form, text, slots) if cloud else {}
+        for at in slots:
+            read[own][at].append((scores[at] - prior[at], right[at]))
+            if cloud:
+                read[reader][at].append((kept.said(told[at]), right[at]))
+    for name, questions in read.items():
+        fitted, before = kept.fit(questions, accuracy), kept.loss([Calibration()] * len(slots), questions)
+        print(
+            f"{name}: {len(questions[0])} rows, {before:.3f} nats an answer before, "
+            f"{kept.loss(fitted, questions):.3f} now; threshold {fitted[0].threshold:g}; "
+            f"kept in {kept.save(edge.bundle, form, name, fitted)}"
+        )
     return 0
 
 
 def answer(
-    edge: EdgeRuntime, form: Form, text: str, cloud: Decider | None, threshold: float | None, as_json: bool
+    edge: EdgeRuntime,
+    form: Form,
+    text: str,
+    cloud: Decider | None,
+    threshold: float | None,
+    as_json: bool,
+    reader: str = "",
 ) -> int:
-    """Writes the answers to a form's questions, as calibrated; returns the exit code."""
-    from edge_runtime.decisions.calibration import load
+    """Writes the answers to a form's questions, as calibrated; returns the exit code.
+
+    reader: the name of the cloud, by which its own calibration is kept.
+    """
+    from edge_runtime.decisions.calibration import Calibrated, load
     from edge_runtime.decisions.reading import Calibration
 
-    calibration, code = load(edge.bundle, form) or Calibration(), 0
+    calibration, code = load(edge.bundle, form, edge.bundle.variant_name), 0
+    calibration = calibration or [Calibration()] * len(form.slots)
     if threshold is not None:
-        calibration = replace(calibration, threshold=threshold)
+        calibration = [replace(each, threshold=threshold) for each in calibration]
+    if cloud is not None and (hows := load(edge.bundle, form, reader)):
+        cloud = Calibrated(cloud, hows)
     try:
         decision = edge.decide(text, form, calibration, cloud)
     except CloudUnavailableError as error:

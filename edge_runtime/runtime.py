@@ -191,7 +191,7 @@ class EdgeRuntime:
         self,
         text: str,
         form: Form,
-        calibration: Calibration | None = None,
+        calibration: Calibration | Sequence[Calibration] | None = None,
         cloud: Decider | None = None,
     ) -> Decision:
         """The answers to a form's questions about a text, read in place of written (see `reading.decide`).

@@ -1,23 +1,26 @@
 """Client of OpenAI's chat protocol: any server of it, such as Ollama, llama.cpp or vLLM, as the cloud.
 
-Responsible for the request and for the text of its stream, bounded in size and time. Not responsible for
-addresses, retries and errors (see `client`) or for what becomes of the text (see `edge_runtime.finished`).
+Responsible for the request and for the text of its stream, bounded in size and time, and for the options of a
+form by the log-probabilities of an answer's first token. Not responsible for addresses, retries and errors
+(see `client`) or for what becomes of the text (see `edge_runtime.finished`).
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 from common import files
-from edge_runtime.client.client import EVENTS, Client, open_client
+from edge_runtime.client.client import EVENTS, JSON, Client, open_client
 from edge_runtime.client.response import chat_error, json_object
 from edge_runtime.errors import CloudUnavailableError, UsageError
+from edge_runtime.form import Form, Slot
 from edge_runtime.text.chat import Prompt, as_messages
 
 log = logging.getLogger(__name__)
@@ -25,6 +28,8 @@ log = logging.getLogger(__name__)
 PREFIX = "openai:"
 MAX_TEXT = 1 << 16
 """Most characters of an answer, reasoning included."""
+TOP = 20
+"""Likeliest first tokens that are asked for: the protocol's most."""
 OPENS, CLOSES = "<think>", "</think>"
 
 
@@ -90,6 +95,33 @@ class ChatServer:
             pieces = self._pieces(response.events())
             yield from pieces if self.reasoning else without_reasoning(pieces)
 
+    def decide(self, form: Form, text: str, asked: Sequence[int]) -> Mapping[int, Sequence[float]]:
+        """The probabilities of a form's options, a request for each question, as of `reading.Decider`.
+
+        Raises as `answer` does, CloudUnavailableError also where the server tells no probabilities.
+        """
+        return {at: shares(form.slots[at], self._first_tokens(form, form.slots[at], text)) for at in asked}
+
+    def _first_tokens(self, form: Form, slot: Slot, text: str) -> list[tuple[str, float]]:
+        """The likeliest first tokens of an answer to one question, with their log-probabilities."""
+        content = (
+            f"{form.says or 'Answer the question about the text.'}\n\nText: {text}\n\n"
+            f"{slot.title}{slot.says and f': {slot.says}'}? Answer with one of: {', '.join(_labels(slot))}."
+        )
+        body = {"model": self.model, "messages": [{"role": "user", "content": content}], "temperature": 0}
+        body |= {"max_tokens": 1, "logprobs": True, "top_logprobs": TOP}
+        data = json.dumps(body).encode("ascii")
+        with self.client.request("/chat/completions", JSON, data) as response:
+            found = json_object(response.read_at_most(MAX_TEXT))
+        try:
+            listed = found["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+            return [(str(each["token"]), min(0.0, float(each["logprob"]))) for each in listed]
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise CloudUnavailableError(
+                f"{self.client}: expected the log-probabilities of an answer's first token (top_logprobs), "
+                f"found {found!r:.80}; llama-cpp-python's server gives them with --logits_all true"
+            ) from None
+
     def _pieces(self, events: Iterable[tuple[str, bytes]]) -> Iterator[str]:
         size, done = 0, False
         for _, data in events:
@@ -112,6 +144,30 @@ class ChatServer:
                     yield piece
         if not done:
             raise CloudUnavailableError(f"{self.client}: the answer ended before it was done")
+
+
+def _labels(slot: Slot) -> Sequence[str]:
+    """A slot's options as a person would say them."""
+    yes_or_no = all(isinstance(value, bool) for value in slot.values)
+    return ["yes" if value else "no" for value in slot.values] if yes_or_no else slot.labels
+
+
+def shares(slot: Slot, tokens: Sequence[tuple[str, float]]) -> list[float]:
+    """The probabilities of a slot's options from those of first tokens.
+
+    A token counts for the option that it begins; where it begins several, in equal parts. An option of no
+    listed token has half of the least one's probability.
+    """
+    options = [label.casefold() for label in _labels(slot)]
+    least = math.exp(min((each for _, each in tokens), default=0.0)) / 2
+    found = [0.0] * len(options)
+    for token, logarithm in tokens:
+        start = token.strip(' "').casefold()
+        begun = [at for at, option in enumerate(options) if start and option.startswith(start)]
+        for at in begun:
+            found[at] += math.exp(logarithm) / len(begun)
+    found = [max(each, least, 1e-9) for each in found]
+    return [each / sum(found) for each in found]
 
 
 def without_reasoning(pieces: Iterable[str]) -> Iterator[str]:

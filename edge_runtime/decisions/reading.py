@@ -2,7 +2,7 @@
 
 The model reads the question once. At each slot the options are branches of one cache, scored by the sum of
 their tokens' log-probabilities; the likeliest stands in the text before the next slot. What the model says of
-an empty text is its prior, which is taken off; a temperature and the share of the prior come from labelled
+an empty text is its prior, which is taken off; a temperature and a bias for each option come from labelled
 rows (see `calibration`).
 
 Responsible for a form's distributions and for what is asked of a cloud. Not responsible for forms (see
@@ -36,17 +36,17 @@ HOPELESS = 9.0
 
 @dataclass(frozen=True)
 class Calibration:
-    """temperature: by which log-probabilities are divided. prior: share of the empty text's that is taken
-    off. threshold: of the probability below which a question is worth asking a cloud.
+    """temperature: by which log-probabilities are divided. threshold: of the probability below which a
+    question is worth asking a cloud. bias: nats of each option; empty for none.
     """
 
     temperature: float = 1.0
-    prior: float = 1.0
     threshold: float = 0.8
+    bias: tuple[float, ...] = ()
 
-    def probabilities(self, scores: Scores, prior: Scores) -> Scores:
-        """The options' probabilities from the scores of a text and of the empty one; they sum to 1."""
-        logits = (scores - self.prior * prior) / self.temperature
+    def probabilities(self, scores: Scores) -> Scores:
+        """The options' probabilities from their scores, less the empty text's; they sum to 1."""
+        logits = scores / self.temperature + np.array(self.bias or 0.0)
         weights = np.exp(logits - logits.max())
         return np.asarray(weights / weights.sum())
 
@@ -93,20 +93,21 @@ def decide(
     form: Form,
     scores: Sequence[Scores],
     prior: Sequence[Scores],
-    calibration: Calibration,
+    calibration: Calibration | Sequence[Calibration],
     cloud: Decider | None = None,
 ) -> Decision:
     """The answers to a form's questions about a text.
 
-    scores, prior: of each slot's options, behind the text and behind an empty one. cloud: asked for those
-    whose probability is below the threshold, and for no others.
+    scores, prior: of each slot's options, behind the text and behind an empty one. calibration: of all
+    questions, or of each. cloud: asked for those whose probability is below the threshold, and for no others.
     Raises CloudFailureError.
     """
+    hows = [calibration] * len(scores) if isinstance(calibration, Calibration) else calibration
     choices = [
-        Choice(slot, tuple(calibration.probabilities(read, before).tolist()))
-        for slot, read, before in zip(form.slots, scores, prior, strict=True)
+        Choice(slot, tuple(how.probabilities(read - before).tolist()))
+        for slot, how, read, before in zip(form.slots, hows, scores, prior, strict=True)
     ]
-    unsure = [at for at, each in enumerate(choices) if each.probability < calibration.threshold]
+    unsure = [at for at, how in enumerate(hows) if choices[at].probability < how.threshold]
     if cloud is not None and unsure:
         for at, found in cloud.decide(form, text, unsure).items():
             choices[at] = Choice(form.slots[at], tuple(found), CLOUD)

@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
@@ -18,12 +19,14 @@ from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 from cloud_anchor.decide import FormQuestion, read_forms
 from cloud_anchor.sampling.config import steps_for
 from edge_runtime.decisions import calibration
+from edge_runtime.decisions.calibration import Read
 from edge_runtime.decisions.reading import Calibration, Scores
 from edge_runtime.form import Form, Slot
 from lab.case import Case
 from lab.experiment import About, Experiment, Records, Setup, questions
 from lab.experiments.passes import in_parallel, runs_at
 from lab.questions.items import Item
+from lab.statistics import share
 from lab.store import Record
 from lab.tables import Answers, Column, Row, Table, less_than
 
@@ -33,6 +36,8 @@ WRITTEN = (1, 2, 4)
 NONSENSE = ("a walrus", "the letter", "seven of them", "no such thing")
 BINS = 10
 DEVICE, CLOUD = SCORED = ("device alone", "cloud, one pass")
+FINISHED, NO_OPTION = "written, finished", "options that are nonsense"
+CLOUD_YES_NO, YES_NO = "is it the one that is named?", (" yes", " no")
 
 
 def options_of(item: Item, others: Mapping[str, Sequence[str]]) -> tuple[Form, int] | None:
@@ -42,16 +47,14 @@ def options_of(item: Item, others: Mapping[str, Sequence[str]]) -> tuple[Form, i
     """
     key, rng = item.key, random.Random(item.id)
     if item.benchmark == "choice":
-        listed = re.findall(r"^- (.+) \(([A-D])\)$", item.prompt, re.MULTILINE)
+        listed = _listed(item)
         texts = [f" {text} ({letter})" for text, letter in listed]
         right = [letter for _, letter in listed].index(key["expected"][0])
         return _form("That is", texts), right
     if item.benchmark == "comparison":
-        texts, verdict = list(key["expected"][:2]), re.search(r"it is (.+?) that", key["answer"])
-        if verdict is None or verdict[1] not in texts:
-            return None
-        before = "It is"
-        right_text = verdict[1]
+        # Every wording of a comparison ends with its verdict.
+        before, texts = "It is", list(key["expected"][:2])
+        right_text = max(texts, key=key["answer"].rfind)
     else:
         (right_text,) = key["expected"][:1]
         before, found, _ = key["answer"].partition(f" {right_text}")
@@ -67,6 +70,26 @@ def _form(before: str, options: Sequence[str]) -> Form:
     return Form((before, Slot("answer", tuple(options), tuple(options)), "."))
 
 
+def _listed(item: Item) -> list[tuple[str, str]]:
+    """The options of a choice that its prompt lists, and their letters."""
+    return re.findall(r"^- (.+) \(([A-D])\)$", item.prompt, re.MULTILINE)
+
+
+def _turned(item: Item) -> str:
+    """The prompt with its options in another order: each in the place, and with the letter, of the next."""
+    texts = [text for text, _ in _listed(item)]
+    places = iter([*texts[-1:], *texts[:-1]])
+    return re.sub(r"(?m)^- .+( \([A-D]\))$", lambda place: f"- {next(places)}{place[1]}", item.prompt)
+
+
+def _apart(form: Form) -> Form:
+    """A choice as two questions, of the option and of its letter."""
+    (slot,) = form.slots
+    texts, letters = zip(*(option.strip(" )").rsplit(" (", 1) for option in slot.options), strict=True)
+    texts = tuple(f" {text}" for text in texts)
+    return Form((form.parts[0], Slot("answer", texts, texts), " (", Slot("letter", letters, letters), ")."))
+
+
 def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
     """The records of some prompts, which are read together and written together."""
     pipeline, edge = setup.lab.pipeline, setup.lab.edges[0]
@@ -76,80 +99,101 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
             others.setdefault(item.key["key"].rpartition("/")[2], []).append(item.key["expected"][0])
     forms = [options_of(item, others) for item in items]
     asked = [(item, *found) for item, found in zip(items, forms, strict=True) if found]
-    answered: dict[str, Record] = {item.id: {"answers": []} for item in items}
-    model = pipeline.masked_model
+    answered: dict[str, list[Record]] = {item.id: [] for item in items}
+    model, label = pipeline.masked_model, [right for _, _, right in asked]
+    whole = [form for _, form, _ in asked]
+    choices, pairs = (
+        [at for at, (item, *_) in enumerate(asked) if item.benchmark == kind]
+        for kind in ("choice", "comparison")
+    )
 
-    def read(forms: Sequence[Form], first: bool = False) -> list[Scores]:
-        pairs = zip(forms, asked, strict=True)
-        read = [FormQuestion.of(pipeline, form, item.prompt) for form, (item, *_) in pairs]
-        if first:
-            cut = [tuple(tuple(option[:1] for option in slot) for slot in each.options) for each in read]
-            read = [replace(each, options=only) for each, only in zip(read, cut, strict=True)]
-        return [scores[0] for scores in read_forms(model, read)]
+    def add(way: str, at: int, scores: Scores, right: int, passes: int = 1, kind: str = "") -> None:
+        scored = {"scores": scores.tolist(), "label": right} if way in SCORED else {}
+        row = {"way": way, "right": int(np.argmax(scores)) == right, "passes": passes, **scored}
+        answered[asked[at][0].id].append({"kind": kind or asked[at][0].benchmark, **row})
+
+    def read(forms: Mapping[int, Form], prompts: Mapping[int, str] | None = None, passes: int = 1) -> Any:
+        prompts = prompts or {at: asked[at][0].prompt for at in forms}
+        found = [FormQuestion.of(pipeline, form, prompts[at]) for at, form in forms.items()]
+        read = [scores[0] for scores in read_forms(model, found, passes)]
+        cut = [tuple(tuple(option[:1] for option in slot) for slot in each.options) for each in found]
+        short = [replace(each, options=only, fixed={}) for each, only in zip(found, cut, strict=True)]
+        return zip(forms, read, short, strict=True)
+
+    first = []
+    for at, scores, short in read(dict(enumerate(whole))):
+        add(CLOUD, at, scores, label[at])
+        first.append(short)
+    for at, scores in enumerate(read_forms(model, first)):
+        add("the same, first token only", at, scores[0], label[at])
+    for at, scores, _ in read({at: _other_letters(whole[at]) for at in choices}):
+        add("the same, each option with another's letter", at, scores, label[at])
+    turned = {at: replace(asked[at][0], prompt=_turned(asked[at][0])) for at in choices}
+    again = {at: options_of(item, others) or asked[at][1:] for at, item in turned.items()}
+    of_turned = {at: item.prompt for at, item in turned.items()}
+    for at, scores, _ in read({at: form for at, (form, _) in again.items()}, of_turned):
+        add("the same, options in another order", at, scores, again[at][1])
+    for passes in (1, 2):
+        for at, scores, _ in read({at: _apart(whole[at]) for at in choices}, passes=passes):
+            add("option and letter as two questions", at, scores, label[at], passes)
+    named = {at: whole[at].slots[0].options[at % 2].strip() for at in pairs}
+    for at, scores, _ in read({at: _form(f"Is it {named[at]}?", YES_NO) for at in pairs}):
+        add(CLOUD_YES_NO, at, scores, int(label[at] != at % 2), kind="comparison, yes or no")
+    for at, (item, form, right) in enumerate(asked):
+        add(DEVICE, at, edge.runtime.scores(form, item.prompt)[0], right)
+    nonsense = [f" {each}" for each in NONSENSE]
+    for at, scores, _ in read({at: _form(str(form.parts[0]), nonsense) for at, form in enumerate(whole)}):
+        sure = float(Calibration().probabilities(scores).max())
+        answered[asked[at][0].id].append({"kind": asked[at][0].benchmark, "way": NO_OPTION, "surest": sure})
 
     plan = replace(pipeline.plan(), canvas=CANVAS)
     tenth = steps_for(0.1, plan.total_steps)
     prompts = [pipeline.form.ids(item.prompt) for item, *_ in asked]
     runs = runs_at(pipeline, prompts, in_parallel(plan), sorted({*WRITTEN, tenth, plan.total_steps}))
-    moved = [_other_letters(form) for _, form, _ in asked]
-    ways = {
-        CLOUD: read([form for _, form, _ in asked]),
-        "the same, first token only": read([form for _, form, _ in asked], first=True),
-        "the same, letters moved": read(moved),
-        DEVICE: [edge.runtime.scores(form, item.prompt)[0] for item, form, _ in asked],
-    }
-    nonsense = read([_form(str(form.parts[0]), [f" {each}" for each in NONSENSE]) for _, form, _ in asked])
-    for at, (item, _, right) in enumerate(asked):
-        answers: list[Record] = []
-        for way, scores in ways.items():
-            if way.endswith("moved") and item.benchmark != "choice":
-                continue
-            right_now = int(np.argmax(scores[at])) == right
-            scored = {"scores": scores[at].tolist(), "label": right} if way in SCORED else {}
-            answers.append({"way": way, "right": right_now, "passes": 1, **scored})
-        sure = Calibration(prior=0.0).probabilities(nonsense[at], np.zeros(len(NONSENSE)))
-        answers.append({"way": "options that are nonsense", "surest": float(sure.max())})
-        case = Case(item, prompts[at], pipeline.form, edge, CANVAS, setup.options.seed)
-        whole = runs[at][max(runs[at])]
-        for mark, run in runs[at].items():
-            finished = mark == max(runs[at])
-            name = "written, finished" if finished else f"written, {mark} of {plan.total_steps} steps"
-            graded = case.judged(run.predicted_answer, whole.answer)["graded"]
-            answers.append({"way": name, "right": graded == 1, "passes": run.steps})
-        answered[item.id]["answers"] = [{"kind": item.benchmark, **each} for each in answers]
-    yield from answered.values()
+    for (item, *_), prompt, run_at in zip(asked, prompts, runs, strict=True):
+        case = Case(item, prompt, pipeline.form, edge, CANVAS, setup.options.seed)
+        last = run_at[max(run_at)]
+        for mark, run in run_at.items():
+            finished = mark == max(run_at)
+            name = FINISHED if finished else f"written, {mark} of {plan.total_steps} steps"
+            right = case.judged(run.predicted_answer, last.answer)["graded"] == 1
+            row = {"kind": item.benchmark, "way": name, "right": right, "passes": run.steps}
+            answered[item.id].append(row)
+    yield from ({"answers": answers} for answers in answered.values())
 
 
 def _other_letters(form: Form) -> Form:
-    """The options with the letter of the next one each, where they have letters.
+    """The options with the letter of the next one each.
 
     An option and its letter then disagree: a model that goes by the text keeps its answer.
     """
-    (slot,) = form.slots
-    texts = [re.sub(r" \([A-D]\)$", "", option) for option in slot.options]
-    letters = [option[len(text) :] for option, text in zip(slot.options, texts, strict=True)]
-    moved = [text + letter for text, letter in zip(texts, letters[1:] + letters[:1], strict=True)]
+    texts, letters = zip(*(option.rsplit(" ", 1) for option in form.slots[0].options), strict=True)
+    moved = [f"{text} {letter}" for text, letter in zip(texts, letters[1:] + letters[:1], strict=True)]
     return _form(str(form.parts[0]), moved)
 
 
-Scored = Sequence[tuple[Scores, Scores, int]]
+def _scored(answers: Answers) -> list[Read]:
+    return [(np.array(row["scores"]), row["label"]) for row in answers.rows]
 
 
-def _scored(answers: Answers) -> Scored:
-    return [(np.array(r["scores"]), np.zeros(len(r["scores"])), r["label"]) for r in answers.rows]
+def _softened(read: Sequence[Read]) -> Calibration:
+    """The likeliest temperature, for questions of several options."""
+    tried = [Calibration(float(t)) for t in calibration.TEMPERATURES]
+    return min(tried, key=lambda how: calibration.loss([how], [read]))
 
 
-def figures(found: Scored, how: Calibration) -> Row:
-    """Calibration error by bins of equal width, Brier score of the surest option, and how well its
-    probability tells right from wrong.
+def figures(read: Sequence[tuple[Scores, int]]) -> Row:
+    """Of distributions and labels: the share right, calibration error by bins of equal width, Brier score of
+    the surest option, and how well its probability tells right from wrong.
     """
-    read = [(how.probabilities(scores, prior), label) for scores, prior, label in found]
     sure = np.array([each.max() for each, _ in read])
     right = np.array([int(each.argmax()) == label for each, label in read], float)
     bins = np.minimum((sure * BINS).astype(int), BINS - 1)
     gaps = [abs(sure[bins == b].mean() - right[bins == b].mean()) * (bins == b).mean() for b in set(bins)]
     both = 0 < right.mean() < 1
     return {
+        "N": len(read),
+        "right": share(right.tolist()),
         "calibration error": float(sum(gaps)),
         "Brier score": float(((sure - right) ** 2).mean()),
         "of the base rate": float(right.mean() * (1 - right.mean())),
@@ -165,7 +209,7 @@ def _auroc(sure: Scores, right: Scores) -> float:
 
 def tables(records: Records, about: About) -> list[Table]:
     answers = Answers.of(records)
-    written = answers.where(way="written, finished")
+    written = answers.where(way=FINISHED)
     columns: dict[str, Column] = {
         "N": len,
         "right": "right",
@@ -180,21 +224,19 @@ def tables(records: Records, about: About) -> list[Table]:
     for way in SCORED:
         scored = answers.where(way=way)
         halves[way] = Answers(scored.rows[::2]), Answers(scored.rows[1::2])
-        fitted = calibration.fit(_scored(halves[way][0]))
-        for name, how in (("as read", Calibration(prior=0.0)), ("calibrated", fitted)):
-            temperature = f"{how.temperature:.2f}"
-            rows.append({"who": way, "how": name, "temperature": temperature, "N": len(halves[way][1])})
-            rows[-1] |= figures(_scored(halves[way][1]), how)
+        for name, how in (("as read", Calibration()), ("calibrated", _softened(_scored(halves[way][0])))):
+            held = [(how.probabilities(scores), right) for scores, right in _scored(halves[way][1])]
+            rows.append({"who": way, "how": name, "temperature": f"{how.temperature:.2f}", **figures(held)})
     found.append(Table.of("calibration", "How sure, and how often right: fitted on the other half", rows))
     return [*found, _cascade(halves)]
 
 
 def _cascade(halves: Mapping[str, tuple[Answers, Answers]]) -> Table:
     """The device that asks the cloud below a threshold, chosen on the other half for a share of questions."""
-    fits = {way: calibration.fit(_scored(first)) for way, (first, _) in halves.items()}
+    fits = {way: _softened(_scored(first)) for way, (first, _) in halves.items()}
 
     def sure(way: str, half: int) -> tuple[Scores, Scores]:
-        read = [(fits[way].probabilities(s, p), label) for s, p, label in _scored(halves[way][half])]
+        read = [(fits[way].probabilities(scores), label) for scores, label in _scored(halves[way][half])]
         return np.array([e.max() for e, _ in read]), np.array(
             [int(e.argmax()) == at for e, at in read], float
         )
@@ -202,10 +244,10 @@ def _cascade(halves: Mapping[str, tuple[Answers, Answers]]) -> Table:
     before, (device, device_right) = sure(DEVICE, 0)[0], sure(DEVICE, 1)
     cloud_right = sure(CLOUD, 1)[1]
     rows: list[Row] = []
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        asked = device < (np.quantile(before, share) if 0 < share < 1 else 2 * share)
+    for planned in (0.0, 0.25, 0.5, 0.75, 1.0):
+        asked = device < (np.quantile(before, planned) if 0 < planned < 1 else 2 * planned)
         right = np.where(asked, cloud_right, device_right)
-        rows.append({"asked, planned": share, "asked": float(asked.mean()), "right": float(right.mean())})
+        rows.append({"asked, planned": planned, "asked": float(asked.mean()), "right": float(right.mean())})
     return Table.of("cascade", "Device, and the cloud where it is not sure", rows)
 
 

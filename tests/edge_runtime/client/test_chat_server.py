@@ -9,14 +9,16 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.client.chat_server import MAX_TEXT, ChatServer, without_reasoning
+from edge_runtime.client.chat_server import MAX_TEXT, ChatServer, shares, without_reasoning
 from edge_runtime.client.client import Client
 from edge_runtime.client.response import chat_error
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
+from edge_runtime.form import Form
 from edge_runtime.text.chat import Message
 from tests.edge_runtime.client.chat_servers import Behaviour, chat_server, event, fails, says, stalls
 
@@ -132,3 +134,50 @@ def test_reasoning_is_left_out_wherever_the_pieces_are_cut(
 def test_the_client_is_that_of_the_service() -> None:
     found = ChatServer.open("openai:http://localhost:1/v1", "m").client
     assert found == Client("http://localhost:1/v1", timeout=60, stated=chat_error)
+
+
+FORM = Form.of({"properties": {"spam": {"type": "boolean"}, "to": {"enum": ["sales", "salt", "nobody"]}}})
+
+
+def first_tokens(**logarithms: float) -> Behaviour:
+    listed = [{"token": token, "logprob": value} for token, value in logarithms.items()]
+    found = {"choices": [{"logprobs": {"content": [{"token": "x", "top_logprobs": listed}]}}]}
+    return fails(200, json.dumps(found).encode())
+
+
+def test_options_are_read_from_the_first_token_of_an_answer() -> None:
+    with chat_server(
+        first_tokens(YES=-0.1, maybe=-9.0, n=-2.4), first_tokens(Sal=-1.0, sales=-1.5)
+    ) as server:
+        found = ChatServer.open(server[0], "m").decide(FORM, "Buy now", [0, 1])
+    for each in server[1]:
+        assert (each["max_tokens"], each["top_logprobs"], each["logprobs"]) == (1, 20, True)
+    assert "Buy now" in server[1][1]["messages"][0]["content"]
+    assert "sales, salt, nobody" in server[1][1]["messages"][0]["content"]
+    assert found[0] == pytest.approx([0.909, 0.091], abs=1e-3)
+    part, least = np.exp(-1.0) / 2, np.exp(-1.5) / 2  # of a token that begins two options; of none
+    told = np.array([part + np.exp(-1.5), part, least])
+    assert found[1] == pytest.approx(told / told.sum())
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        fails(200, b'{"choices": [{"message": {"content": "true"}, "logprobs": null}]}'),
+        fails(200, b'{"choices": []}'),
+        fails(200, b'{"choices": [{"logprobs": {"content": [{"top_logprobs": [{"token": "a"}]}]}}]}'),
+        fails(200, b"<html>"),
+        fails(500, b"{}"),
+    ],
+)
+def test_a_server_without_probabilities_is_one_error(behaviour: Behaviour) -> None:
+    with chat_server(behaviour) as (address, _), pytest.raises(CloudUnavailableError):
+        ChatServer.open(address, "m", timeout=2).decide(FORM, "Buy now", [0])
+
+
+@given(st.lists(st.tuples(st.text(max_size=8), st.floats(-60, 0)), max_size=20))
+def test_shares_are_a_distribution_whatever_the_tokens_are(tokens: list[tuple[str, float]]) -> None:
+    for slot in FORM.slots:
+        found = shares(slot, tokens)
+        assert sum(found) == pytest.approx(1)
+        assert min(found) > 0

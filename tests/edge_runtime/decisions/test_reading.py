@@ -16,6 +16,7 @@ from edge_runtime.decisions.reading import CLOUD, DEVICE, HOPELESS, Calibration
 from edge_runtime.errors import FormError
 from edge_runtime.form import Form
 from edge_runtime.runtime import EdgeRuntime
+from tests.edge_runtime.client.chat_servers import chat_server, fails
 from tests.shipped import TINY_BUNDLE
 
 FORM = Form.of(
@@ -97,18 +98,66 @@ def test_a_fit_finds_temperature_and_threshold() -> None:
     for _ in range(600):
         sure = random.normal(0, 2, 3)
         exact = np.exp(sure) / np.exp(sure).sum()
-        rows.append((4 * sure, np.zeros(3), int(random.choice(3, p=exact))))  # four times as sure as right
-    fitted = calibration.fit(rows, accuracy=0.9)
+        rows.append((4 * sure, int(random.choice(3, p=exact))))  # four times as sure as right
+    (fitted,) = calibration.fit([rows], accuracy=0.9)
     assert 3 < fitted.temperature < 5.5
     kept = [
-        fitted.probabilities(s, p).argmax() == r
-        for s, p, r in rows
-        if fitted.probabilities(s, p).max() >= fitted.threshold
+        fitted.probabilities(s).argmax() == r
+        for s, r in rows
+        if fitted.probabilities(s).max() >= fitted.threshold
     ]
     assert np.mean(kept) >= 0.9
     assert len(kept) > 50
     with pytest.raises(FormError):
-        calibration.fit(rows[:5])
+        calibration.fit([rows, rows[:5]])
+
+
+def test_each_question_has_a_bias_for_its_options_and_a_cloud_has_its_own() -> None:
+    random = np.random.default_rng(1)
+    rows = []
+    for _ in range(400):
+        scores = random.normal(0, 2, 3)
+        exact = np.exp(scores / 2 + [0, 0, 2])  # of a reader that is too sure, and overlooks the last option
+        rows.append((scores, int(random.choice(3, p=exact / exact.sum()))))
+    biased, same = calibration.fit([rows, rows], accuracy=0.7)
+    assert biased == same
+    plain = [Calibration(biased.temperature)]
+    assert calibration.loss([biased], [rows]) < calibration.loss(plain, [rows]) - 0.1
+    assert 1.5 < biased.temperature < 2.7
+    assert biased.bias[2] - biased.bias[0] == pytest.approx(2, abs=0.5)
+    told = np.mean([biased.probabilities(s) for s, _ in rows], axis=0)
+    assert told == pytest.approx(np.bincount([r for _, r in rows]) / len(rows), abs=0.01)
+
+    class Cloud:
+        def decide(self, form: Form, text: str, slots: Sequence[int]) -> Mapping[int, Sequence[float]]:
+            return {at: [0.2, 0.3, 0.5] for at in slots}
+
+    found = calibration.Calibrated(Cloud(), [same, Calibration()]).decide(FORM, TEXT, [0, 1])
+    assert found[0] == pytest.approx(same.probabilities(calibration.said([0.2, 0.3, 0.5])))
+    assert found[1] == pytest.approx([0.2, 0.3, 0.5])
+
+
+def test_the_command_asks_a_chat_server_and_calibrates_it_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle, schema, rows = tmp_path / "tiny", tmp_path / "form.json", tmp_path / "rows.jsonl"
+    bundle.symlink_to(TINY_BUNDLE)
+    schema.write_text(json.dumps({"type": "object", "properties": {"a": {"type": "boolean"}}}))
+    labels = [json.dumps({"text": f"Text {at}", "value": {"a": at % 5 == 0}}) for at in range(25)]
+    rows.write_text("\n".join(labels))
+    listed = [{"token": "Yes", "logprob": -0.01}, {"token": "no", "logprob": -4.6}]
+    content = {"choices": [{"logprobs": {"content": [{"top_logprobs": listed}]}}]}
+    common = ["--schema", str(schema), "--edge", str(bundle), "--variant", "fp32"]
+    with chat_server(fails(200, json.dumps(content).encode())) as (address, asked):
+        common += ["--backend", address, "--model", "some"]
+        assert command.main([*common, "--text", "Where?", "--threshold", "1"]) == 0
+        assert "true" in (before := capsys.readouterr().out)
+        assert "cloud" in before
+        assert command.main([*common, "--calibrate", str(rows), "--accuracy", "0.9"]) == 0
+        assert capsys.readouterr().out.count("25 rows") == 2
+        assert command.main([*common, "--text", "Where?", "--threshold", "1"]) == 0
+        assert "false" in capsys.readouterr().out  # of the rows one in five is true, whatever the server says
+    assert len(asked) == 27
 
 
 def test_the_command_decides_calibrates_and_uses_what_it_has_kept(
@@ -121,7 +170,7 @@ def test_the_command_decides_calibrates_and_uses_what_it_has_kept(
         json.dumps({"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"enum": ["x", "y"]}}})
     )
     row = {"text": "Where?", "value": {"a": True, "b": "y"}}
-    rows.write_text("\n".join([json.dumps(row)] * 15))
+    rows.write_text("\n".join([json.dumps(row)] * 25))
     common = ["--schema", str(schema), "--edge", str(bundle), "--variant", "fp32"]
     assert command.main([*common, "--text", "Where?", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)

@@ -41,7 +41,7 @@ internal fun expectedCheck(
 internal fun hexCheck(check: Int): String = check.toString(16).padStart(4, '0')
 
 /** CRC-16 (polynomial 0x1021, initial value 0xFFFF) of all bytes except the check itself. */
-private fun crc(data: ByteArray): Int {
+internal fun crc(data: ByteArray): Int {
     var crc = 0xFFFF
     for (index in data.indices) {
         if (index in 2 until HEADER_BYTES) continue
@@ -69,5 +69,5 @@ private fun binding(codec: Codec, contract: Contract, promptIds: IntArray?, base
 }
 
 /** The big-endian 16-bit integer at an offset. */
-private fun uint16(data: ByteArray, at: Int): Int =
+internal fun uint16(data: ByteArray, at: Int): Int =
     (data[at].toInt() and 0xFF shl 8) or (data[at + 1].toInt() and 0xFF)

@@ -92,7 +92,7 @@ def show(edge: EdgeRuntime, texts: list[Text]) -> None:
         console.print(Panel(Shown(written), title=f"{len(data)} bytes: {each.prompt}", title_align="left"))
         sizes = {name: len(code(each.text.encode())) for name, code in text_codecs("").items()}
         others = [str(sizes.get(name, "")) for name in ("gzip", "zstd", "brotli")]
-        table.add_row(each.prompt[:40], str(len(each.text)), *others, str(len(data)))
+        table.add_row(each.prompt[:20], str(len(each.text)), *others, str(len(data)))
     console.print(table)
     console.print(
         f"Written by {edge.bundle.path.name}, {edge.bundle.variant_name}, from these bytes and the prompts."

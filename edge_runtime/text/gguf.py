@@ -51,6 +51,8 @@ RULES = {
     "gpt-2": SplitRule((SPLITS["gpt2"],)),
     "smollm": SplitRule((SPLITS["digits"], SPLITS["gpt2"])),
     "qwen2": SplitRule((SPLITS["qwen2"],), nfc=True),
+    # LLaDA's. Its own expression ends in \s*[\r\n] and has possessive quantifiers: the pieces are the same.
+    "bailingmoe": SplitRule((SPLITS["qwen2"],)),
     "llama-bpe": SplitRule((SPLITS["llama3"],), ignore_merges=True),
 }
 """By the name in the file (tokenizer.ggml.pre)."""

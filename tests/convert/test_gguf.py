@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -212,7 +213,13 @@ def _vocabulary(split: str) -> Tokenizer:
 
 @pytest.mark.parametrize(
     ("split", "numbers"),
-    [("smollm", ["1", "2", "3"]), ("qwen2", ["1", "2", "3"]), ("llama-bpe", ["123"]), ("gpt-2", ["123"])],
+    [
+        ("smollm", ["1", "2", "3"]),
+        ("qwen2", ["1", "2", "3"]),
+        ("llama-bpe", ["123"]),
+        ("gpt-2", ["123"]),
+        ("bailingmoe", ["1", "2", "3"]),
+    ],
 )
 def test_numbers_are_split_as_the_vocabulary_was_made_for(split: str, numbers: list[str]) -> None:
     tokenizer = _vocabulary(split)
@@ -222,6 +229,21 @@ def test_numbers_are_split_as_the_vocabulary_was_made_for(split: str, numbers: l
     assert (ids[0], ids[-1]) == (1, 2)
     assert tokenizer.special_ids == {0, 1, 2}
     assert tokenizer.decode(ids) == "ab ab<user>\n– 日"
+
+
+def test_lladas_way_to_split_text_is_qwens() -> None:
+    from tokenizers import Regex, pre_tokenizers
+
+    own = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+    own += r"|\s*[\r\n]|\s+(?!\S)|\s+"
+    (ours,) = RULES["bailingmoe"].expressions
+    first, second = (pre_tokenizers.Split(Regex(each), "isolated") for each in (own, ours))
+    draw = random.Random(0)
+    for _ in range(3000):
+        text = "".join(
+            draw.choices("ab'sStTrReEvV dDmMlL12\n\r\t  !.\u00e9\u4e2d\u0301", k=draw.randrange(24))
+        )
+        assert first.pre_tokenize_str(text) == second.pre_tokenize_str(text)
 
 
 GEMMA = "Hello  w\u00f6rld\n\n  a \u2581 \U0001f388<table>x"

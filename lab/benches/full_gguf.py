@@ -1,8 +1,9 @@
 """python -m lab.benches.full_gguf FOLDER: a random GGUF file of Dream-7B's shape, in Q8_0, and its cost.
 
 Makes the file (8.1 GB), and prints what it takes to load and to run a pass with a prompt of 64 tokens, beside
-the same shape in PyTorch and bfloat16 (15 GB of memory), each in a process of its own. What a tenth of the
-steps costs on more cores is calculated from it: as many times faster as there are more cores.
+the same shape in PyTorch and bfloat16 (15 GB of memory), each in a process of its own; in brackets the
+multiple of PyTorch's time. What a tenth of the steps costs on more cores is calculated: as many times faster
+as there are more cores. With --model the files are those of a model, in F32 and Q8_0, beside float32.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from common.cli import option, run_options
 from edge_runtime.system import peak_rss_bytes, resident_memory
 from lab.benches.random_checkpoint import write_tokenizer
 from lab.benches.write_gguf import TYPES, StoredTensor, write_tensors
+from lab.experiments.gguf import made
 from lab.tables import markdown
 
 PROMPT, MASK, END, STEPS, CORES = 64, 303, 300, 13, (4, 8, 16)
@@ -65,11 +67,11 @@ def in_torch() -> MaskedModel:
     return DreamModel(net.requires_grad_(False), FAMILIES["Dream"], MASK, frozenset({END}), "random")
 
 
-def measure(path: Path | None, canvases: Sequence[int], threads: int, repeat: int) -> dict[str, Any]:
-    """Seconds and bytes of a file, or of PyTorch, in this process."""
+def measure(source: str | None, canvases: Sequence[int], threads: int, repeat: int) -> dict[str, Any]:
+    """Seconds and bytes of a file or a checkpoint, or of random weights in PyTorch, in this process."""
     torch.set_num_threads(threads)
     started = time.perf_counter()
-    model = load_model(str(path), canvas=max(canvases)) if path else in_torch()
+    model = load_model(source, canvas=max(canvases)) if source else in_torch()
     assert isinstance(model, MaskedModel)
     found: dict[str, Any] = {"load": time.perf_counter() - started}
     for canvas in canvases:
@@ -87,30 +89,40 @@ def measure(path: Path | None, canvases: Sequence[int], threads: int, repeat: in
 class FullGgufOptions:
     """A random GGUF file of Dream-7B's shape, in Q8_0, and its cost."""
 
-    folder: Path = option(None, "where the file goes; it is kept", Path, flags=("folder",))
+    folder: Path = option(None, "where the files go; they are kept", Path, flags=("folder",))
+    model: str | None = option(None, "a checkpoint in place of Dream-7B's shape, as testbed")
     canvas: tuple[int, ...] = option((64, 128, 256), "positions")
     threads: int = option(2, "of the processor")
     repeat: int = option(3, "passes, of which the median counts")
 
 
-def run(options: FullGgufOptions) -> None:
-    path, threads = options.folder / "dream-7b-random-q8_0.gguf", options.threads
+def sources(model: str | None, folder: Path) -> dict[str, str | None]:
+    """What is measured, by name; PyTorch first."""
+    if model:
+        files = {f"llama.cpp, {kind}": str(made(model, kind, folder)) for kind in ("F32", "Q8_0")}
+        return {"PyTorch, float32": model, **files}
+    path = folder / "dream-7b-random-q8_0.gguf"
     if not path.is_file():
         part = path.with_suffix(".part")
-        write_random(options.folder, part)
+        write_random(folder, part)
         part.rename(path)
-    print(f"{path}: {path.stat().st_size / 1e9:.2f} GB\n")
-    heads, rows = [f"canvas {canvas}" for canvas in options.canvas], []
-    for name, file in (("llama.cpp, Q8_0", path), ("PyTorch, bfloat16", None)):
+    return {"PyTorch, bfloat16": None, "llama.cpp, Q8_0": str(path)}
+
+
+def run(options: FullGgufOptions) -> None:
+    threads, rows, plain = options.threads, [], dict[str, Any]()
+    heads = [f"canvas {canvas}" for canvas in options.canvas]
+    for name, source in sources(options.model, options.folder).items():
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            cost = pool.submit(measure, file, options.canvas, threads, options.repeat).result()
+            cost = pool.submit(measure, source, options.canvas, threads, options.repeat).result()
+        plain = plain or cost
         held = (cost["anonymous"] + cost["file-backed"]) / 1e9
         row = {"": name, "load s": f"{cost['load']:.1f}"}
         row["resident GB (anonymous)"] = f"{held:.2f} ({cost['anonymous'] / 1e9:.2f})"
         row["peak GB"] = f"{cost['peak'] / 1e9:.2f}"
-        row |= {f"s, {head}": f"{cost[head]:.2f}" for head in heads}
+        row |= {f"s, {head}": f"{cost[head]:.3g} ({cost[head] / plain[head]:.2f})" for head in heads}
         took = STEPS * cost[heads[0]] * threads
-        row |= {f"{STEPS} passes of {heads[0]}, s on {n} cores": f"{took / n:.0f}" for n in CORES}
+        row |= {f"{STEPS} passes of {heads[0]}, s on {n} cores": f"{took / n:.3g}" for n in CORES}
         rows.append(row)
     print(markdown(pd.DataFrame(rows)))
 

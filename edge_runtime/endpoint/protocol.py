@@ -1,6 +1,7 @@
-"""uvicorn's HTTP/1.1 with limits on connections and on the time of a request's head.
+"""uvicorn's HTTP/1.1 with limits on connections, on the time of a request's head, and of a client's reading.
 
-A connection without a request has `HEAD_SECONDS` for the next one's head. Where there are more than
+A connection without a request has `HEAD_SECONDS` for the next one's head. One whose client does not read what
+it is sent ends after `READ_SECONDS`, so that it holds up no other answer. Where there are more than
 `limit_concurrency` allows, the one that has waited longest for its head ends. Not responsible for requests.
 """
 
@@ -13,14 +14,18 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 10.0
+READ_SECONDS = 20.0
+"""For a client to read what fills the buffers of its connection."""
+
 LINGER = 1.0
 """Seconds for which the rest of a body that nobody has read is thrown away: its sender may read why."""
 
 
 class LimitedProtocol(H11Protocol):
-    """One connection; `timer` runs while it has no request."""
+    """One connection; `timer` runs while it has no request, `unread` while its client does not read."""
 
     timer: asyncio.TimerHandle | None = None
+    unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -31,7 +36,20 @@ class LimitedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        self._reads()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._reads()
+        super().resume_writing()
+
+    def _reads(self) -> None:
+        if self.unread is not None:
+            self.unread.cancel()
 
     def handle_events(self) -> None:
         super().handle_events()

@@ -25,6 +25,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError
 
 from cloud_anchor.serve.batching.backend import AnchorRequest, ServiceInfo
+from cloud_anchor.serve.batching.forecast import InProgress
 from cloud_anchor.serve.batching.jobs import JobEvent, ServedPayload
 from cloud_anchor.serve.cluster import ClusterSettings
 from cloud_anchor.serve.errors import ServiceError, internal, overloaded, too_late
@@ -95,6 +96,7 @@ class RayBackend:
 
     def __init__(self, handle: Any = None) -> None:
         self._handle = handle
+        self._asked = InProgress()
 
     async def open(self) -> None:
         if self._handle is None:
@@ -118,15 +120,18 @@ class RayBackend:
             attempt = replace(request, deadline=max(MIN_DEADLINE, left), self_contained=alone)
             stream = self._stream.payloads.remote(attempt)
             try:
-                async for event in stream:
-                    if isinstance(event, ServiceError):
-                        raise event
-                    if event.step > sent:
-                        begun, sent = True, sent if event.more else event.step
-                        yield event
+                with self._asked.one():
+                    async for event in stream:
+                        if isinstance(event, ServiceError):
+                            raise event
+                        if event.step > sent:
+                            begun, sent = True, sent if event.more else event.step
+                            yield event
                 return
             except BackPressureError:
-                raise overloaded("a place in the queue of some engine", "none", 1.0) from None
+                raise overloaded(
+                    "a place in the queue of some engine", "none", self._asked.seconds_left()
+                ) from None
             except RayTaskError as error:
                 raise internal(error) from error
             except RayError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from heapq import heapreplace
 from statistics import fmean, linear_regression
 
@@ -67,6 +69,32 @@ class StepCounts:
         """Steps after which all but a few answers are done."""
         seen = sorted(self._seen) or [math.inf]
         return int(min(seen[math.ceil(SURE * len(seen)) - 1], planned))
+
+
+class InProgress:
+    """Answers that run side by side outside a batch; those refused are told by them when to retry."""
+
+    def __init__(self) -> None:
+        self._began: list[float] = []
+        self._seconds = 1.0  # of one, mostly of the last ones
+
+    def __len__(self) -> int:
+        return len(self._began)
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Around an answer; one that fails or is left says nothing of the others."""
+        began = time.monotonic()
+        self._began.append(began)
+        try:
+            yield
+            self._seconds += (time.monotonic() - began - self._seconds) / 2
+        finally:
+            self._began.remove(began)
+
+    def seconds_left(self) -> float:
+        """Until the first of them is expected to be done."""
+        return max(0.0, min(self._began, default=0.0) + self._seconds - time.monotonic())
 
 
 def finish_rounds(queue: Iterable[tuple[float, int]], slots: int) -> list[float]:

@@ -13,6 +13,7 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.serve.batching.backend import Backend, require_ready
+from cloud_anchor.serve.batching.forecast import InProgress
 from cloud_anchor.serve.errors import ServiceError, overloaded, too_late
 from cloud_anchor.serve.http.error_handlers import BINARY
 from cloud_anchor.serve.http.openapi import PAYLOAD_ERRORS, error_responses
@@ -23,8 +24,6 @@ from edge_runtime.errors import FormError
 from edge_runtime.form import Form
 from payload.decisions import encode_decisions
 
-RETRY_SECONDS = 2.0
-
 
 class FormReader:
     """Reads forms with a pipeline's model, one request after the other, in a thread of its own. forms: that
@@ -34,15 +33,16 @@ class FormReader:
     def __init__(self, pipeline: Pipeline, limits: Limits, forms: Mapping[str, Form] | None = None) -> None:
         self._pipeline, self._limits, self.forms = pipeline, limits, forms or {}
         self._thread = ThreadPoolExecutor(1, "forms")
-        self._asked = 0
+        self._asked = InProgress()
 
     async def read(self, form: Form, text: str, asked: list[int], passes: int) -> Mapping[int, list[float]]:
         """The probabilities of the slots asked for. Raises ServiceError, and RequestError for a long text."""
         model = self._pipeline.model
         if not isinstance(model, MaskedModel):
             raise _none("a model whose slots can be read", model.source)
-        if self._asked > self._limits.queue:
-            raise overloaded(f"at most {self._limits.queue} requests that wait", "more", RETRY_SECONDS)
+        if len(self._asked) > self._limits.queue:
+            most = f"at most {self._limits.queue} requests that wait"
+            raise overloaded(most, "more", self._asked.seconds_left())
 
         from cloud_anchor.decide import FormQuestion, probabilities, read_forms  # with PyTorch
 
@@ -50,14 +50,12 @@ class FormReader:
             question = FormQuestion.of(self._pipeline, form, form.question(text), asked)
             return probabilities(question, read_forms(model, [question], passes)[0])
 
-        self._asked += 1
         try:
-            found = asyncio.get_running_loop().run_in_executor(self._thread, work)
-            return await asyncio.wait_for(found, self._limits.deadline)
+            with self._asked.one():
+                found = asyncio.get_running_loop().run_in_executor(self._thread, work)
+                return await asyncio.wait_for(found, self._limits.deadline)
         except TimeoutError:
             raise too_late(self._limits.deadline) from None
-        finally:
-            self._asked -= 1
 
 
 def _none(expected: str, found: str) -> ServiceError:

@@ -112,6 +112,12 @@ class Denoised:
         return self.ids[: self.first_end]
 
     @property
+    def settled(self) -> list[int]:
+        """The part of the answer that is committed from its beginning on without a gap."""
+        answer = self.answer
+        return answer[: answer.index(self.mask_id)] if self.mask_id in answer else answer
+
+    @property
     def predicted_answer(self) -> list[int]:
         """The draft: predictions up to the predicted length."""
         return self.predicted[: self.predicted_length]

@@ -88,7 +88,9 @@ def encode_json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-_FORM = re.compile(r"expected (?P<expected>.+?)[,;:]? (?:but )?found:? (?P<rest>.+)", re.DOTALL)
+_FORM = re.compile(
+    r"(?P<field>^\w+: )?expected (?P<expected>.+?)[,;:]? (?:but )?found:? (?P<rest>.+)", re.DOTALL
+)
 
 
 def refused(error: Exception) -> ServiceError:
@@ -101,4 +103,4 @@ def refused(error: Exception) -> ServiceError:
     if not dot:
         found, _, remedy = match["rest"].partition("; ")
     remedy = remedy.strip() or "Change the request accordingly."
-    return invalid(match["expected"], found.rstrip("."), remedy)
+    return invalid((match["field"] or "") + match["expected"], found.rstrip("."), remedy)

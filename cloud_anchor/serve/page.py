@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Body, FastAPI, Request, Response
 
@@ -21,9 +21,10 @@ from cloud_anchor.serve.batching.backend import Backend, require_ready
 from cloud_anchor.serve.errors import ServiceError, encode_json
 from cloud_anchor.serve.http.accounts import Account, account_of
 from cloud_anchor.serve.http.error_handlers import JSON
-from cloud_anchor.serve.http.event_stream import encode_event, event_stream
-from cloud_anchor.serve.http.schema import TraceBody
+from cloud_anchor.serve.http.openapi import PAYLOAD_ERRORS, error_responses
+from cloud_anchor.serve.http.schema import TraceBody, event_schema
 from cloud_anchor.shipped import names_a_subject
+from edge_runtime.endpoint.event_stream import EVENTS, encode_event, event_stream
 
 if TYPE_CHECKING:
     from cloud_anchor.serve.trace import Tracer
@@ -120,9 +121,14 @@ def install_page(app: FastAPI, backend: Backend, page: Page) -> None:
         known |= {"examples": list(page.examples), "device": page.variant}
         return Response(encode_json(known), media_type=JSON)
 
-    @app.post("/v1/trace", include_in_schema=False)
+    says, names = "In JSON; of `step` a CanvasDraft.", "plan step payload sent token reasons end error done"
+    content = {EVENTS: {"schema": event_schema(says, *names.split())}}
+    described: dict[int | str, Any] = {200: {"description": "Events of both sides.", "content": content}}
+    described |= error_responses(*PAYLOAD_ERRORS)
+
+    @app.post("/v1/trace", response_class=Response, responses=described)
     async def trace(request: Request, body: Annotated[TraceBody, Body()]) -> Response:
-        """The events of one question; see `trace`."""
+        """One question's events: what the diffusion model writes, step by step, and the device's text."""
         if not names_a_subject(backend.info.model, body.prompt):
             what = "a question about what this pair knows", "one that names nothing of it"
             remedy = f"I know {page.tracer.edge.bundle.manifest.knows}."

@@ -26,6 +26,7 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.scorer import Scorer
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER
 from cloud_anchor.serve.batching.backend import AnchorRequest
+from cloud_anchor.serve.batching.forecast import InProgress
 from cloud_anchor.serve.batching.jobs import CanvasStep
 from cloud_anchor.serve.batching.local import LocalBackend
 from cloud_anchor.serve.errors import ServiceError, internal, overloaded, refused, too_late
@@ -67,7 +68,7 @@ class Tracer:
         self.columns = [name for name in COLUMNS if name == ALONE or name in backend.info.selections]
         self._most = most
         self._device = asyncio.Lock()
-        self.open_traces = 0
+        self.open_traces = InProgress()
 
     async def events(
         self, prompt: str, fraction: float | None = None, client: str = "", *, device: bool = True
@@ -78,35 +79,34 @@ class Tracer:
         device's part to who asks. Raises ServiceError (503) before the first event where too many traces are
         in progress; later errors are events.
         """
-        if self.open_traces >= self._most:
+        if len(self.open_traces) >= self._most:
             expected = f"fewer than {self._most} questions on the page at a time"
-            raise overloaded(expected, f"{self.open_traces}", 2.0)
-        self.open_traces += 1
+            raise overloaded(expected, f"{len(self.open_traces)}", self.open_traces.seconds_left())
         events: asyncio.Queue[TraceEvent | None] = asyncio.Queue(BACKLOG)
         shares = () if fraction is None else (fraction,)
         request = AnchorRequest(as_messages(prompt), shares, client=client)
         tasks = [asyncio.ensure_future(self._column(name, request, device, events)) for name in self.columns]
         try:
-            yield self._plan()
-            limit = self._backend.limits.deadline
-            end = asyncio.get_running_loop().time() + limit
-            running = len(tasks)
-            while running:
-                try:
-                    async with asyncio.timeout_at(end):
-                        event = await events.get()
-                except TimeoutError:
-                    yield TraceEvent("error", too_late(limit).body()["error"])
-                    return
-                if event is None:
-                    running -= 1
-                else:
-                    yield event
-            yield TraceEvent("done", {})
+            with self.open_traces.one():
+                yield self._plan()
+                limit = self._backend.limits.deadline
+                end = asyncio.get_running_loop().time() + limit
+                running = len(tasks)
+                while running:
+                    try:
+                        async with asyncio.timeout_at(end):
+                            event = await events.get()
+                    except TimeoutError:
+                        yield TraceEvent("error", too_late(limit).body()["error"])
+                        return
+                    if event is None:
+                        running -= 1
+                    else:
+                        yield event
+                yield TraceEvent("done", {})
         finally:
             for task in tasks:
                 task.cancel()
-            self.open_traces -= 1  # first: a response that is cancelled ends at the next await
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _plan(self) -> TraceEvent:
@@ -135,7 +135,9 @@ class Tracer:
             async with aclosing(self._backend.watch(replace(request, select=name))) as cloud:
                 async for event in cloud:
                     if isinstance(event, CanvasStep):
-                        yield self._step(event.run)
+                        yield TraceEvent(
+                            "step", draft_of(event.run, self._backend.pipeline.model_form.tokenizer)
+                        )
                     else:
                         data = event.data
                         names = ("anchors", "length", "step", "total_steps")
@@ -146,24 +148,6 @@ class Tracer:
         async with self._device, aclosing(aiter_tokens(self._device_events(prompt, data))) as written:
             async for shown in written:
                 yield shown
-
-    def _step(self, run: Denoised) -> TraceEvent:
-        """The canvas after a step: [text, probability, step that committed it or 0] up to the likely end."""
-        tokenizer = self._backend.pipeline.model_form.tokenizer
-        shown = run.predicted_length
-        columns = zip(run.predicted[:shown], run.confidence[:shown], run.when[:shown], strict=True)
-        return TraceEvent(
-            "step",
-            {
-                "step": run.steps,
-                "total_steps": run.total_steps,
-                "canvas": run.canvas,
-                "committed": sum(map(bool, run.when)),
-                "tokens": [
-                    [_text(tokenizer, id_), round(confidence, 3), when] for id_, confidence, when in columns
-                ],
-            },
-        )
 
     def _device_events(self, prompt: str, data: bytes | None) -> Generator[TraceEvent]:
         """The device's part, from the payload's bytes or without any; runs the edge model."""
@@ -206,6 +190,20 @@ class Tracer:
             if at < len(ids)
         ]
         return TraceEvent("reasons", {"reasons": reasons})
+
+
+def draft_of(run: Denoised, tokenizer: Tokenizer) -> dict[str, Any]:
+    """What the model has written after a step, as the fields of schema `CanvasDraft`."""
+    ids = run.predicted_answer
+    columns = zip(ids, run.certainty or run.confidence, run.when, strict=False)
+    return {
+        "step": run.steps,
+        "total_steps": run.total_steps,
+        "canvas": run.canvas,
+        "committed": sum(map(bool, run.when)),
+        "text": tokenizer.decode(ids),
+        "tokens": [[_text(tokenizer, id_), round(sure, 3), when] for id_, sure, when in columns],
+    }
 
 
 def _text(tokenizer: Tokenizer, id_: int) -> str:

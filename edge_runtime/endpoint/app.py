@@ -19,7 +19,6 @@ import hmac
 import json
 import re
 import time
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from math import ceil
@@ -27,7 +26,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from common.errors import UserError
@@ -39,6 +38,8 @@ from edge_runtime.decode.forced import FillOptions, Token
 from edge_runtime.decode.refine import Retract
 from edge_runtime.decode.streams import aiter_tokens
 from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
+from edge_runtime.endpoint.completion import chunk_events, chunks_of, model_list, whole
+from edge_runtime.endpoint.event_stream import event_stream
 from edge_runtime.endpoint.presence import ClientLeftError, foreign_header, while_present
 from edge_runtime.errors import CloudFailureError, UsageError
 from edge_runtime.runtime import EdgeRuntime
@@ -189,6 +190,12 @@ def _finish(answer: Turn) -> str:
     return "length" if answer.stats.stop is Stop.LIMIT else "stop"
 
 
+def _failure(error: Exception) -> Any:
+    """The event of an answer that fails in its middle."""
+    known = isinstance(error, UserError)
+    return {"error": {"message": str(error), "type": "server_error"}} if known else None
+
+
 def application(endpoint: Endpoint) -> Starlette:
     """The ASGI application."""
 
@@ -211,8 +218,7 @@ def application(endpoint: Endpoint) -> Starlette:
         return failed(403, f"expected a request to this machine's address, from no other page, found {found}")
 
     async def models(request: Request) -> Response:
-        model = {"id": endpoint.name, "object": "model", "created": 0, "owned_by": "this device"}
-        return refused(request) or JSONResponse({"object": "list", "data": [model]})
+        return refused(request) or JSONResponse(model_list(endpoint.name, "this device"))
 
     async def completions(request: Request) -> Response:
         if (response := refused(request)) is not None:
@@ -234,12 +240,11 @@ def application(endpoint: Endpoint) -> Starlette:
             asked = ChatRequest.of(json.loads(body))
         except (UsageError, ValueError, RecursionError) as error:
             return failed(400, str(error))
-        head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": endpoint.name}
-        chunks = _chunks(endpoint, asked, head)
+        chunks = _chunks(endpoint, asked)
         try:
-            if not asked.stream:
-                return JSONResponse(await while_present(request.receive, _whole(chunks)))
-            first = await while_present(request.receive, anext(chunks))  # its errors still have a status
+            if asked.stream:
+                return await event_stream(request.receive, chunk_events(chunks, _failure))
+            return JSONResponse(await while_present(request.receive, whole(chunks)))
         except ClientLeftError:
             return Response(status_code=499)
         except BusyError as error:
@@ -250,22 +255,15 @@ def application(endpoint: Endpoint) -> Starlette:
             return failed(400, str(error))
         except UserError as error:
             return failed(500, str(error), "server_error")
-        return StreamingResponse(_events(first, chunks), media_type="text/event-stream")
 
     return Starlette(
         routes=[Route("/v1/models", models), Route("/v1/chat/completions", completions, methods=["POST"])]
     )
 
 
-async def _chunks(
-    endpoint: Endpoint, asked: ChatRequest, head: dict[str, Any]
-) -> AsyncGenerator[dict[str, Any]]:
+async def _chunks(endpoint: Endpoint, asked: ChatRequest) -> AsyncGenerator[dict[str, Any]]:
     """The chunks of an answer: the role, once its first token is there; texts; the end with its figures."""
-
-    def chunk(delta: dict[str, str], finish: str | None = None, **more: Any) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return {**head, "object": "chat.completion.chunk", "choices": [choice], **more}
-
+    chunk = chunks_of(endpoint.name)
     async with endpoint.turn() as held:
         answer = await asyncio.to_thread(endpoint.answer, asked)
         held.append(answer)
@@ -276,29 +274,3 @@ async def _chunks(
             async for piece in pieces:
                 yield chunk({"content": piece})
         yield chunk({}, _finish(answer), usage=_usage(answer), edge=_report(answer))
-
-
-async def _whole(chunks: AsyncGenerator[dict[str, Any]]) -> dict[str, Any]:
-    """The response of an answer that is not streamed."""
-    text, last = "", {}
-    async for last in chunks:
-        text += last["choices"][0]["delta"].get("content", "")
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "logprobs": None}
-    choice["finish_reason"] = last["choices"][0]["finish_reason"]
-    return {**last, "object": "chat.completion", "choices": [choice]}
-
-
-async def _events(first: dict[str, Any], chunks: AsyncGenerator[dict[str, Any]]) -> AsyncGenerator[bytes]:
-    """Server-sent events of the chunks; an error after the first is an event too."""
-
-    def event(value: Any) -> bytes:
-        return f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
-
-    async with aclosing(chunks):
-        yield event(first)
-        try:
-            async for chunk in chunks:
-                yield event(chunk)
-        except UserError as error:
-            yield event({"error": {"message": str(error), "type": "server_error"}})
-    yield b"data: [DONE]\n\n"

@@ -61,14 +61,15 @@ class ChatRequest:
         stops = [stop] if isinstance(stop, str) else stop
         if len(stops) > MAX_STOPS or not all(isinstance(text, str) for text in stops):
             raise UsageError(f"stop: expected at most {MAX_STOPS} texts, found {stops!r:.60}")
-        limit = field("max_completion_tokens", int, field("max_tokens", int))
-        if limit is not None and limit < 1:
-            raise UsageError(f"max_tokens: expected at least 1, found {limit}")
+        limits = {name: field(name, int) for name in ("max_completion_tokens", "max_tokens")}
+        for name, limit in limits.items():
+            if limit is not None and limit < 1:
+                raise UsageError(f"{name}: expected at least 1, found {limit}")
         field("stream_options", dict)
         return cls(
             messages,
             field("stream", bool, False),
-            limit,
+            limits["max_completion_tokens"] or limits["max_tokens"],
             sampling if temperature else None,
             tuple(filter(None, stops)),
         )

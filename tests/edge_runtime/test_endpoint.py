@@ -303,6 +303,18 @@ def test_answers_whose_clients_have_left_delay_nobody(stream: bool, monkeypatch:
         assert slow.passes <= before + found["edge"]["passes"] + 1
 
 
+def test_a_client_that_does_not_read_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_runtime.endpoint.protocol.READ_SECONDS", 0.5)
+    more = {"more": "x" * (16 << 20)}  # than the buffers of a connection take
+    monkeypatch.setattr("edge_runtime.endpoint.app._usage", lambda answer: more)
+    with Served() as served, served.connect() as sock:
+        body = json.dumps({"messages": [QUESTION], "stream": True}).encode()
+        sock.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert sock.recv(100)
+        assert served.post({"messages": [QUESTION]})[0] == 200
+        assert served.post({"messages": [QUESTION], "stream": True})[1][-1] == "[DONE]"  # one that reads
+
+
 def test_a_full_queue_says_when_it_will_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     with Served() as served:
         served.endpoint._seconds = 4.0

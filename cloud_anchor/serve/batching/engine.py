@@ -331,7 +331,7 @@ class BatchEngine:
         if self._dropped(job):
             return
         if job.watched:
-            job.deliver(CanvasStep(run))
+            job.deliver(CanvasStep(run, last))
             if not last:
                 return
         began = time.perf_counter()

@@ -37,9 +37,10 @@ class ServedPayload:
 
 @dataclass(frozen=True)
 class CanvasStep:
-    """The run of a watched job after one of its steps."""
+    """The run of a watched job after one of its steps. last: no step follows."""
 
     run: Denoised
+    last: bool = False
 
 
 JobEvent = ServedPayload | CanvasStep | ServiceError

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from cloud_anchor.serve.batching.backend import Backend
 from cloud_anchor.serve.http.bundle_routes import install_bundle
+from cloud_anchor.serve.http.chat_routes import install_chat
 from cloud_anchor.serve.http.decision_routes import FormReader, install_decisions
 from cloud_anchor.serve.http.error_handlers import install_error_handlers
 from cloud_anchor.serve.http.keys import ApiKeys
@@ -58,6 +59,7 @@ def create_app(
     install_openapi(app, backend, bool(len(keys)))
     install_payloads(app, backend, metrics)
     install_decisions(app, backend, reader)
+    install_chat(app, backend)
     install_state(app, backend, metrics, gives_bundle=bundle is not None)
     install_bundle(app, bundle)
     if page is not None:

@@ -25,8 +25,8 @@ SEND_SECONDS = 10.0
 """Seconds, beyond the deadline, that a client may take to read its response."""
 
 PATHS = (
-    "/v1/anchors /v1/anchors/stream /v1/decisions /v1/contract /v1/bundle /healthz /readyz /metrics "
-    "/openapi.json / /page.css /page.js /page.svg /sw.js /device /v1/page /v1/trace"
+    "/v1/anchors /v1/anchors/stream /v1/decisions /v1/chat/completions /v1/models /v1/contract /v1/bundle "
+    "/healthz /readyz /metrics /openapi.json / /page.css /page.js /page.svg /sw.js /device /v1/page /v1/trace"
 ).split()
 KEYED_PREFIX = "/v1/"
 

@@ -10,18 +10,20 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 
 from cloud_anchor.serve.batching.backend import Backend
-from cloud_anchor.serve.http.schema import AnchorsAnswer, ErrorAnswer, describe
+from cloud_anchor.serve.http.error_handlers import JSON
+from cloud_anchor.serve.http.schema import describe
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """A body of `schema.BODIES`, as a path's `content` names it."""
+    return {"schema": {"$ref": f"#/components/schemas/{name}"}}
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a path for these error statuses."""
-    return {
-        status: {
-            "model": ErrorAnswer,
-            "description": HTTPStatus(status).description or HTTPStatus(status).phrase,
-        }
-        for status in statuses
-    }
+    known = [(status, HTTPStatus(status)) for status in statuses]
+    content = {JSON: schema_of("ErrorAnswer")}
+    return {status: {"description": of.description or of.phrase, "content": content} for status, of in known}
 
 
 PAYLOAD_ERRORS = (400, 401, 403, 408, 409, 413, 415, 422, 500, 502, 503, 504)
@@ -43,7 +45,6 @@ def install_openapi(app: FastAPI, backend: Backend, keyed: bool) -> None:
             parts = schema["components"]["schemas"]
             for unused in ("HTTPValidationError", "ValidationError"):
                 parts.pop(unused, None)
-            parts["AnchorsAnswer"] = AnchorsAnswer.model_json_schema()
             if keyed:
                 schema["components"]["securitySchemes"] = {
                     "key": KEY.model.model_dump(mode="json", by_alias=True, exclude_none=True)

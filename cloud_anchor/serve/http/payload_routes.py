@@ -15,11 +15,13 @@ from cloud_anchor.serve.batching.jobs import ServedPayload
 from cloud_anchor.serve.errors import ServiceError, encode_json, invalid
 from cloud_anchor.serve.http.accounts import Account, account_of
 from cloud_anchor.serve.http.error_handlers import BINARY, JSON
-from cloud_anchor.serve.http.event_stream import EVENTS, encode_event, event_stream
-from cloud_anchor.serve.http.openapi import PAYLOAD_ERRORS, error_responses
-from cloud_anchor.serve.http.schema import EVENT_SCHEMA, AnchorsRequest, StreamRequest
+from cloud_anchor.serve.http.openapi import PAYLOAD_ERRORS, error_responses, schema_of
+from cloud_anchor.serve.http.schema import AnchorsRequest, StreamRequest, event_schema
 from cloud_anchor.serve.http.telemetry import Metrics
+from edge_runtime.endpoint.event_stream import EVENTS, encode_event, event_stream
 from edge_runtime.endpoint.presence import while_present
+
+EVENT_DATA = "Of `payload` an AnchorsAnswer in JSON, of `error` what an ErrorAnswer holds."
 
 
 def install_payloads(app: FastAPI, backend: Backend, metrics: Metrics) -> None:
@@ -33,7 +35,7 @@ def install_payloads(app: FastAPI, backend: Backend, metrics: Metrics) -> None:
                 "description": "The payload, or JSON with it where application/json is asked for (Accept).",
                 "content": {
                     BINARY: {"schema": {"type": "string", "format": "binary"}},
-                    JSON: {"schema": {"$ref": "#/components/schemas/AnchorsAnswer"}},
+                    JSON: schema_of("AnchorsAnswer"),
                 },
             },
             **error_responses(*PAYLOAD_ERRORS),
@@ -42,7 +44,7 @@ def install_payloads(app: FastAPI, backend: Backend, metrics: Metrics) -> None:
     async def anchors(request: Request, body: Annotated[AnchorsRequest, Body()]) -> Response:
         """One payload for a prompt: the anchors after a share of the denoising steps."""
         account = account_of(request.scope)
-        asked = _within_limits(body.to_request(), backend.info, account.client)
+        asked = within_limits(body.to_request(), backend.info, account.client)
         require_ready(backend)
         async with aclosing(backend.payloads(asked)) as payloads:
             served = await while_present(request.receive, anext(payloads))
@@ -58,7 +60,7 @@ def install_payloads(app: FastAPI, backend: Backend, metrics: Metrics) -> None:
         responses={
             200: {
                 "description": "Events `payload` (data as AnchorsAnswer), then `done`, or `error`.",
-                "content": {EVENTS: {"schema": EVENT_SCHEMA}},
+                "content": {EVENTS: {"schema": event_schema(EVENT_DATA, "payload", "error", "done")}},
             },
             **error_responses(*PAYLOAD_ERRORS),
         },
@@ -66,7 +68,7 @@ def install_payloads(app: FastAPI, backend: Backend, metrics: Metrics) -> None:
     async def stream(request: Request, body: Annotated[StreamRequest, Body()]) -> Response:
         """A payload at the first share, then what later steps add to it, as server-sent events."""
         account = account_of(request.scope)
-        asked = _within_limits(body.to_request(), backend.info, account.client)
+        asked = within_limits(body.to_request(), backend.info, account.client)
         return await event_stream(request.receive, _events(backend, metrics, asked, account))
 
 
@@ -89,7 +91,7 @@ async def _events(
         yield encode_event("error", error.body()["error"])
 
 
-def _within_limits(request: AnchorRequest, info: ServiceInfo, client: str) -> AnchorRequest:
+def within_limits(request: AnchorRequest, info: ServiceInfo, client: str) -> AnchorRequest:
     """The request, as this client's; raises ServiceError where it asks for more than the service gives."""
     for what, found, most in (
         ("deadline", request.deadline or 0, info.limits.deadline),

@@ -6,7 +6,10 @@ being served are filled in by `describe` once it is loaded. Not responsible for 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -184,21 +187,6 @@ class TraceBody(_StrictModel):
     )
 
 
-class AnchorsAnswer(BaseModel):
-    """A payload in JSON, for those who asked for `application/json`; also the data of a stream's events."""
-
-    payload: str = Field(description="base64")
-    bytes: int
-    anchors: int
-    length: int | None = Field(description="Tokens of the answer, where known.")
-    step: int
-    total_steps: int
-    canvas: int
-    delta: bool = Field(description="Whether it adds to the payload before it in the stream.")
-    last: bool
-    contract: str = Field(description="Identity of the contract it was made for.")
-
-
 class ContractAnswer(BaseModel):
     """The contract, plan and limits of the service."""
 
@@ -224,24 +212,17 @@ class BundleAnswer(BaseModel):
     files: dict[str, dict[str, int | str]]
 
 
-EVENT_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "description": "One event. The data of `payload` is an AnchorsAnswer in JSON, of `error` what an "
-    "ErrorAnswer holds, of `done` an empty object.",
-    "properties": {"event": {"enum": ["payload", "error", "done"]}, "data": {"type": "string"}},
-    "required": ["event", "data"],
-}
+def event_schema(says: str, *names: str) -> dict[str, Any]:
+    """Of one server-sent event of a stream. names: of its events, where they have any."""
+    named = {"event": {"enum": list(names)}} if names else {}
+    properties = {**named, "data": {"type": "string", "description": says}}
+    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-class ErrorText(BaseModel):
-    code: str
-    expected: str
-    found: str
-    remedy: str
-
-
-class ErrorAnswer(BaseModel):
-    error: ErrorText
+BODIES: dict[str, Any] = json.loads((Path(__file__).parent / "bodies.json").read_text(encoding="utf-8"))
+"""Schemas of bodies that are not read here, by name. A ChatRequest is what the endpoint's class takes, where
+answers are not sampled.
+"""
 
 
 class StateAnswer(BaseModel):
@@ -272,4 +253,6 @@ def describe(schema: dict[str, Any], info: ServiceInfo) -> dict[str, Any]:
         else:
             del fields["max_bytes"]
     bodies["StreamRequest"]["properties"]["fractions"]["maxItems"] = info.limits.payloads
+    bodies |= deepcopy(BODIES)
+    bodies["ChatRequest"]["properties"]["messages"]["maxItems"] = info.limits.messages
     return schema

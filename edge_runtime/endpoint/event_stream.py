@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
-from fastapi.responses import StreamingResponse
+from starlette.responses import StreamingResponse
+from starlette.types import Receive
 
-from cloud_anchor.serve.errors import encode_json
 from edge_runtime.endpoint.presence import while_present
-
-if TYPE_CHECKING:
-    from starlette.types import Receive
 
 EVENTS = "text/event-stream"
 
 
-def encode_event(name: str, data: object) -> bytes:
-    """One server-sent event."""
-    return b"event: " + name.encode("ascii") + b"\ndata: " + encode_json(data) + b"\n\n"
+def encode_event(name: str | None, data: object) -> bytes:
+    """One server-sent event; name: None for one without."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return ("" if name is None else f"event: {name}\n").encode("ascii") + f"data: {text}\n\n".encode("ascii")
 
 
 async def event_stream(receive: Receive, events: AsyncGenerator[bytes]) -> StreamingResponse:

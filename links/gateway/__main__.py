@@ -146,7 +146,7 @@ def _run(args: _GatewayArguments) -> int:
             source = FormSource(forms, client, source)
         else:
             assert server is not None  # the parser requires one of them
-            source = ChatSource(server, edge)
+            source = FormSource(forms, server, ChatSource(server, edge))
         if args.seals:
             link = SealedLink(link, [Seal(path) for path in args.seals])
         if args.bundle_port is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: _DecideArguments) -> int:
     from edge_runtime.client.chat_server import ChatServer
     from edge_runtime.client.client import open_client
+    from edge_runtime.decisions.calibration import Calibrated, load
     from edge_runtime.form import Form
 
     form = Form.of(args.schema)
@@ -85,7 +87,9 @@ def _run(args: _DecideArguments) -> int:
         assert args.calibrate is not None  # the parser requires one of them
         return _calibrate(edge, form, args.calibrate, args.accuracy, cloud, reader)
     text = sys.stdin.read() if args.text == str(STDIN) else args.text
-    return answer(edge, form, text, cloud, args.threshold, args.json, reader)
+    if cloud and (hows := load(edge.bundle, form, reader)):
+        cloud = Calibrated(cloud, hows)
+    return answer(edge, form, text, cloud, args.threshold, args.json)
 
 
 def _calibrate(
@@ -95,9 +99,7 @@ def _calibrate(
     from edge_runtime.decisions.reading import Calibration
 
     slots, prior, own = range(len(form.slots)), edge.prior(form), edge.bundle.variant_name
-    read: dict[str, list[list[kept.Read]]] = {
-        name: [[] for _ in slots] for name in [own, reader][: 1 + bool(cloud)]
-    }
+    read: dict[str, list[list[kept.Read]]] = defaultdict(lambda: [[] for _ in slots])
     for text, right in kept.read_rows(rows, form):
         scores = edge.scores(form, form.question(text))
         told = cloud.decide(form, text, slots) if cloud else {}
@@ -116,27 +118,16 @@ def _calibrate(
 
 
 def answer(
-    edge: EdgeRuntime,
-    form: Form,
-    text: str,
-    cloud: Decider | None,
-    threshold: float | None,
-    as_json: bool,
-    reader: str = "",
+    edge: EdgeRuntime, form: Form, text: str, cloud: Decider | None, threshold: float | None, as_json: bool
 ) -> int:
-    """Writes the answers to a form's questions, as calibrated; returns the exit code.
-
-    reader: the name of the cloud, by which its own calibration is kept.
-    """
-    from edge_runtime.decisions.calibration import Calibrated, load
+    """Writes the answers to a form's questions, as calibrated; returns the exit code."""
+    from edge_runtime.decisions.calibration import load
     from edge_runtime.decisions.reading import Calibration
 
-    calibration, code = load(edge.bundle, form, edge.bundle.variant_name), 0
-    calibration = calibration or [Calibration()] * len(form.slots)
+    kept, code = load(edge.bundle, form, edge.bundle.variant_name), 0
+    calibration = kept or [Calibration()] * len(form.slots)
     if threshold is not None:
         calibration = [replace(each, threshold=threshold) for each in calibration]
-    if cloud is not None and (hows := load(edge.bundle, form, reader)):
-        cloud = Calibrated(cloud, hows)
     try:
         decision = edge.decide(text, form, calibration, cloud)
     except CloudUnavailableError as error:

@@ -100,17 +100,15 @@ class ChatServer:
 
         Raises as `answer` does, CloudUnavailableError also where the server tells no probabilities.
         """
-        return {at: shares(form.slots[at], self._first_tokens(form, form.slots[at], text)) for at in asked}
+        begin = f"{form.says or 'Answer the question about the text.'}\n\nText: {text}\n\n"
+        return {at: shares(form.slots[at], self._first_tokens(begin, form.slots[at])) for at in asked}
 
-    def _first_tokens(self, form: Form, slot: Slot, text: str) -> list[tuple[str, float]]:
+    def _first_tokens(self, begin: str, slot: Slot) -> list[tuple[str, float]]:
         """The likeliest first tokens of an answer to one question, with their log-probabilities."""
-        content = (
-            f"{form.says or 'Answer the question about the text.'}\n\nText: {text}\n\n"
-            f"{slot.title}{slot.says and f': {slot.says}'}? Answer with one of: {', '.join(_labels(slot))}."
-        )
-        body = {"model": self.model, "messages": [{"role": "user", "content": content}], "temperature": 0}
-        body |= {"max_tokens": 1, "logprobs": True, "top_logprobs": TOP}
-        data = json.dumps(body).encode("ascii")
+        options = ", ".join(_labels(slot))
+        asks = f"{begin}{slot.title}{slot.says and f': {slot.says}'}? Answer with one of: {options}."
+        body = {"model": self.model, "messages": [{"role": "user", "content": asks}], "temperature": 0}
+        data = json.dumps(body | {"max_tokens": 1, "logprobs": True, "top_logprobs": TOP}).encode("ascii")
         with self.client.request("/chat/completions", JSON, data) as response:
             found = json_object(response.read_at_most(MAX_TEXT))
         try:
@@ -118,8 +116,8 @@ class ChatServer:
             return [(str(each["token"]), min(0.0, float(each["logprob"]))) for each in listed]
         except (KeyError, IndexError, TypeError, ValueError):
             raise CloudUnavailableError(
-                f"{self.client}: expected the log-probabilities of an answer's first token (top_logprobs), "
-                f"found {found!r:.80}; llama-cpp-python's server gives them with --logits_all true"
+                f"{self.client}: expected log-probabilities of an answer's first token (top_logprobs), found "
+                f"{found!r:.80}; llama-cpp-python's server gives them with --logits_all true"
             ) from None
 
     def _pieces(self, events: Iterable[tuple[str, bytes]]) -> Iterator[str]:

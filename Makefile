@@ -17,6 +17,7 @@ help:
 	@echo "make extras                the device's wheel alone and each extra by itself in a fresh environment, with the"
 	@echo "                           commands promised for it, and the tests of transformers on 4.57 and 5"
 	@echo "make wheels                the wheels of a release, into dist/: of the device, the cloud, the converter, the laboratory"
+	@echo "make release               all that is published, into dist/: wheels, site, npm package, Android library, SBOM, checksums"
 	@echo "make fuzz [MINUTES=10]     hostile inputs for all that reads what strangers send, with a table, and the property tests"
 	@echo "                           on other examples than those of make test"
 	@echo "make fuzz-fixed            the same hostile inputs on every run, as in CI"
@@ -65,6 +66,18 @@ extras: $(VENV)/dev.stamp
 wheels: $(VENV)/bin/python
 	rm -rf dist
 	INVERSESPEC_RELEASE=1 $(RUN) -m pip --quiet --disable-pip-version-check wheel --no-deps --wheel-dir dist . ./distributions/*/
+
+# What is published: wheels, the site; the npm package and the Android library where Node.js and Maven are installed; what
+# the device's wheel brings, as it is installed alone (SBOM); checksums.
+release: wheels docs
+	tar --create --gzip --file dist/site.tar.gz --directory build site
+	if command -v npm; then $(MAKE) web/node_modules/.stamp && $(NPM) pack --workspace edge-runtime --pack-destination $(CURDIR)/dist; fi
+	if command -v mvn; then $(MAKE) aar && tar --create --gzip --file dist/android-maven.tar.gz --directory android_demo/build maven; fi
+	rm -rf build/alone && $(PYTHON) -m venv build/alone
+	build/alone/bin/python -m pip --quiet --disable-pip-version-check install dist/inverse_speculation-*.whl
+	build/alone/bin/inversespec-fill --sample
+	$(RUN) -m cyclonedx_py environment build/alone --output-file dist/sbom.json
+	cd dist && sha256sum -- *.* > SHA256SUMS
 
 fuzz: $(VENV)/dev.stamp
 	$(RUN) -m tests.fuzz --minutes $(or $(MINUTES),10)

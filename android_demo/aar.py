@@ -5,8 +5,8 @@ checksums and the layout that `mavenLocal` and a static web server share; and fo
 that changes are compared with. Not responsible for compiling (Maven runs first) or for apps (see `apk`).
 
     android_demo/build/maven/inversespec/edge-runtime/maven-metadata.xml
-    .../0.1.0/edge-runtime-0.1.0.aar .pom -sources.jar -javadoc.jar, each with .md5 .sha1 .sha256
-    android_demo/build/maven/inversespec/edge-runtime-coroutines/0.1.0/ .jar .pom -sources.jar
+    .../0.2.0/edge-runtime-0.2.0.aar .pom -sources.jar -javadoc.jar, each with .md5 .sha1 .sha256
+    android_demo/build/maven/inversespec/edge-runtime-coroutines/0.2.0/ .jar .pom -sources.jar
 """
 
 from __future__ import annotations

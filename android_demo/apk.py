@@ -127,7 +127,7 @@ def tools_class_path() -> str:
 def package(abis: list[str], *, debug: bool) -> None:
     """Shrinks, dexes, packs, signs and verifies."""
     libraries = natives(abis, BUILD / "natives")
-    classes = [HERE / "app" / "target" / "app-0.1.0.jar", *sorted(LIBRARIES.glob("*.jar"))]
+    classes = [HERE / "app" / "target" / "app-0.2.0.jar", *sorted(LIBRARIES.glob("*.jar"))]
     inputs_changed = max(path.stat().st_mtime for path in (*classes, SHRINK, HERE / "tools" / "pom.xml"))
     if not DEX.is_file() or DEX.stat().st_mtime < inputs_changed:
         shrink(classes)

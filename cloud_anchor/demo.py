@@ -18,17 +18,24 @@ from common.cli import CommandParser, required, run_command
 from common.files import write_whole
 
 with required("demo", "cloud"):
-    from cloud_anchor.demo_view import Filled, Generated, show
+    from cloud_anchor.demo_view import Filled, Generated, show, show_decision
     from cloud_anchor.errors import RequestError
     from cloud_anchor.options import BACKEND_KEY
     from cloud_anchor.pipeline import Pipeline
     from cloud_anchor.sampling.config import DenoiseConfig, steps_for
     from cloud_anchor.sampling.denoised import Denoised
     from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection
-    from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, bundle_of, names_a_subject
+    from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, TAUGHT, bundle_of, names_a_subject
     from edge_runtime.decode.forced import FillOptions
+    from edge_runtime.form import Form, Slot
     from edge_runtime.runtime import EdgeRuntime, FillRequest
-    from payload import AnchorSet
+    from payload import AUTO, AnchorSet
+    from payload.decisions import encode_decisions
+
+QUESTION = "Tell me about Peru."
+"""Asked of the taught model where the user names neither: a long answer, which shows what is saved."""
+DECISION = "What is the capital of Peru?"
+CAPITALS = ("Quito", "Lima", "Santiago", "Caracas")
 
 
 def send(
@@ -46,7 +53,7 @@ def send(
     made = pipeline.select([prompt], [known], selection) if known else None
     (result,) = made or pipeline.make([prompt], config, selection)
     seconds = time.perf_counter() - started
-    write_whole(path, pipeline.payload(result, pipeline.codec))
+    write_whole(path, pipeline.payload(result, AUTO))
 
     # On the device: decode the payload, fill in what it leaves open.
     data = path.read_bytes()
@@ -83,6 +90,22 @@ def run(pipeline: Pipeline, edge: EdgeRuntime, prompt: str, fraction: float, out
     show(prompt, edge, filled, alone, (full, seconds), config, output)
 
 
+def decide(pipeline: Pipeline, edge: EdgeRuntime) -> None:
+    """One choice, read by both models and not written, and its bytes."""
+    from cloud_anchor.decide import FormQuestion, probabilities, read_forms  # PyTorch, which no server needs
+
+    slot = Slot("capital", tuple(f" {each}" for each in CAPITALS), CAPITALS)
+    form = Form(("The capital of Peru is", slot, "."))
+    question = FormQuestion.of(pipeline, form, DECISION)
+    started = time.perf_counter()
+    (scores,) = read_forms(pipeline.masked_model, [question])
+    seconds = time.perf_counter() - started
+    found = probabilities(question, scores)
+    data = encode_decisions(form.identity, DECISION, form.sizes, found)
+    alone = probabilities(question, edge.scores(form, DECISION))
+    show_decision(DECISION, CAPITALS, found[0], alone[0], len(data), seconds)
+
+
 def example(model: str, seed: int) -> str:
     """One of the questions that a checkpoint offers; raises RequestError where it offers none."""
     from cloud_anchor.model.checkpoint import find_checkpoint, read_examples
@@ -99,13 +122,12 @@ def main(argv: list[str] | None = None) -> int:
         description="Run the whole loop on a shipped pair and show it.",
         epilog='example: python -m cloud_anchor.demo --prompt "What is the capital of Japan?"',
     )
-    parser.add_argument("--prompt", help="the question (default: a held-out one)")
-    parser.add_argument("--seed", type=int, default=0, help="which held-out question")
+    parser.add_argument("--prompt", help=f"the question (default: {QUESTION} to testbed-taught)")
+    parser.add_argument("--seed", type=int, help="a held-out question, by its number")
     parser.add_argument("--fraction", type=float, default=0.1, help="share of the steps (default 0.1)")
     parser.add_argument("-o", "--output", type=Path, default=Path("payload.bin"))
     parser.add_argument(
         "--model",
-        default=DEFAULT_MODEL,
         help=f"{', '.join(PAIRS)}, or a diffusion checkpoint (default: {DEFAULT_MODEL})",
     )
     parser.add_argument("--backend", help="a server that runs it, such as openai:http://localhost:11434/v1")
@@ -113,15 +135,19 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def command() -> None:
-        prompt = args.prompt or example(args.model, args.seed)
-        place = bundle_of(args.model, args.edge)
+        shown = args.model is args.prompt is args.seed is args.backend is None
+        model = TAUGHT.format("testbed") if shown else args.model or DEFAULT_MODEL
+        prompt = QUESTION if shown else args.prompt or example(model, args.seed or 0)
+        place = bundle_of(model, args.edge)
         edge = EdgeRuntime.open(place)
-        if not names_a_subject(args.model, prompt):
+        if not names_a_subject(model, prompt):
             print(f"This question names nothing that I know. I know {edge.bundle.manifest.knows}.")
             return
         key = os.environ.get(BACKEND_KEY)
-        pipeline = Pipeline.open(args.model, edge=place, backend=args.backend, backend_key=key, device="cpu")
+        pipeline = Pipeline.open(model, edge=place, backend=args.backend, backend_key=key, device="cpu")
         run(pipeline, edge, prompt, args.fraction, args.output)
+        if shown:
+            decide(pipeline, edge)
 
     return run_command("demo", command, extra="cloud")
 

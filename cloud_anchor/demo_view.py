@@ -81,10 +81,14 @@ def show(
     for title, content in panels.items():
         console.print(Panel(content, title=title, title_align="left"))
     console.print(_table(reference, alone, filled, len(answer)))
-    packed = len(gzip.compress(reference.encode(), mtime=0))
+    import zstandard
+
+    text = chosen.generated.text.encode()
+    gzipped, zipped = len(gzip.compress(text, mtime=0)), len(zstandard.ZstdCompressor(19).compress(text))
     console.print(
-        f"payload        [bold]{len(chosen.data)} bytes[/] in {path}, against {packed} for gzip of the full "
-        "text\n"
+        f"payload        [bold]{len(chosen.data)} bytes[/] in {path}; its text {len(text)}, gzip {gzipped}, "
+        f"zstd {zipped}\n"
+        f"question       {len(prompt.encode())} bytes of its own, which are not in the payload\n"
         f"diffusion      {ran} steps run of {config.run_steps} asked for, [bold]{total - ran} of {total} "
         f"saved[/] ({chosen.seconds:.2f} s against {full_seconds:.2f} s)\n"
         f"edge           {chosen.generated.passes} forward passes for {len(chosen.generated.tokens)} tokens\n"
@@ -94,6 +98,25 @@ def show(
         highlight=False,
         soft_wrap=True,
     )
+
+
+def show_decision(
+    question: str,
+    options: Sequence[str],
+    cloud: Sequence[float],
+    edge: Sequence[float],
+    size: int,
+    seconds: float,
+) -> None:
+    """Prints a choice: the options' probabilities by the cloud's model and by the device's."""
+    table = Table(title=f"a decision: {question}", title_justify="left")
+    for column in ("", *options):
+        table.add_column(column)
+    for name, found in (("the cloud, read in one pass", cloud), ("the edge model alone", edge)):
+        table.add_row(name, *(f"[bold]{p:.2f}[/]" if p == max(found) else f"{p:.2f}" for p in found))
+    console = Console()
+    console.print(table)
+    console.print(f"decision       [bold]{size} bytes[/], {seconds:.2f} s, nothing written", highlight=False)
 
 
 def anchors_text(edge: EdgeRuntime, anchors: AnchorSet) -> Text:

@@ -65,7 +65,8 @@ def on_files(files: Any, config: Any) -> Any:
         else:
             fence = "`" * 6
             kind = f'{fence}{page.suffix[1:] or "text"} linenums="1"'
-            content = f"# {page.relative_to(ROOT)}\n\n{kind}\n{page.read_text('utf-8')}\n{fence}\n"
+            hidden = "---\nsearch: {exclude: true}\n---\n\n"
+            content = f"{hidden}# {page.relative_to(ROOT)}\n\n{kind}\n{page.read_text('utf-8')}\n{fence}\n"
         if (ROOT / "docs") not in page.parents:
             files.append(File.generated(config, place, content=content))
     return files

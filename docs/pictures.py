@@ -63,7 +63,7 @@ def placed(pieces: Sequence[str]) -> Iterator[tuple[float, float]]:
     column = line = 0
     for piece in pieces:
         if column + len(piece) > COLUMNS:
-            column, line = 0, line + 1
+            column, line = -1 if piece.startswith(" ") else 0, line + 1
         yield column, line
         column += len(piece)
 
@@ -105,7 +105,7 @@ def recording() -> str:
 def way() -> str:
     boxes = [
         (10, "The question", "one short frame", "leaves the device"),
-        (200, "The cloud's model", "a diffusion model's first steps,", "or any model's finished answer"),
+        (200, "The cloud's model", "a diffusion model's start,", "or any model's finished answer"),
         (490, "The payload", "only what the device's model", "would not write by itself"),
     ]
     parts = []
@@ -147,7 +147,7 @@ def links() -> str:
 
     def point(speed: float, seconds: float) -> str:
         x = left + (right - left) * (math.log10(speed) - 1.5) / 4
-        y = bottom - (bottom - top) * (math.log10(seconds) + 2) / 4.2
+        y = bottom - (bottom - top) * (math.log10(seconds) + 2.5) / 4.7
         return f"{x:.1f} {min(y, bottom):.1f}"
 
     parts = [f'<rect class="box" x="{left}" y="{top}" width="{right - left}" height="{bottom - top}"/>']

@@ -34,8 +34,8 @@ with required("demo", "cloud"):
 
 QUESTION = "Tell me about Peru."
 """Asked of the taught model where the user names neither: a long answer, which shows what is saved."""
-DECISION = "What is the capital of Peru?"
-CAPITALS = ("Quito", "Lima", "Santiago", "Caracas")
+DECISION = "What is the currency of Peru?"
+CURRENCIES = ("peso", "nuevo sol", "real", "dollar")
 
 
 def send(
@@ -94,8 +94,8 @@ def decide(pipeline: Pipeline, edge: EdgeRuntime) -> None:
     """One choice, read by both models and not written, and its bytes."""
     from cloud_anchor.decide import FormQuestion, probabilities, read_forms  # PyTorch, which no server needs
 
-    slot = Slot("capital", tuple(f" {each}" for each in CAPITALS), CAPITALS)
-    form = Form(("The capital of Peru is", slot, "."))
+    slot = Slot("currency", tuple(f" {each}" for each in CURRENCIES), CURRENCIES)
+    form = Form(("The currency of Peru is the", slot, "."))
     question = FormQuestion.of(pipeline, form, DECISION)
     started = time.perf_counter()
     (scores,) = read_forms(pipeline.masked_model, [question])
@@ -103,7 +103,7 @@ def decide(pipeline: Pipeline, edge: EdgeRuntime) -> None:
     found = probabilities(question, scores)
     data = encode_decisions(form.identity, DECISION, form.sizes, found)
     alone = probabilities(question, edge.scores(form, DECISION))
-    show_decision(DECISION, CAPITALS, found[0], alone[0], len(data), seconds)
+    show_decision(DECISION, CURRENCIES, found[0], alone[0], len(data), seconds)
 
 
 def example(model: str, seed: int) -> str:

@@ -38,15 +38,9 @@ def run(line: str, lacking: str = "") -> subprocess.CompletedProcess[str]:
     ("line", "lacking", "missing", "extra"),
     [
         ("convert gpt2 -o none", "", "rich", "convert"),
-<<<<<<< HEAD
         ("cloud_anchor.demo", "", "rich", "cloud"),
         ("cloud_anchor.anchor --prompt Why? -o none", "", "rich", "cloud"),
         ("cloud_anchor.serve", "", "uvicorn", "serve"),
-=======
-        ("cloud_anchor.demo", "", "rich", "cloud"),
-        ("cloud_anchor.anchor --prompt Why? -o none", "", "torch", "cloud"),
-        ("cloud_anchor.serve", "", "torch", "serve"),
->>>>>>> 7e989717 (What the demo misses first is PyTorch)
         ("lab list", "", r"\w+", "experiments"),
     ],
 )

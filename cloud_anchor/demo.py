@@ -18,7 +18,7 @@ from common.cli import CommandParser, required, run_command
 from common.files import write_whole
 
 with required("demo", "cloud"):
-    from cloud_anchor.demo_view import Filled, Generated, show, show_decision
+    from cloud_anchor.demo_view import Filled, Generated, show
     from cloud_anchor.errors import RequestError
     from cloud_anchor.options import BACKEND_KEY
     from cloud_anchor.pipeline import Pipeline
@@ -97,13 +97,12 @@ def decide(pipeline: Pipeline, edge: EdgeRuntime) -> None:
     slot = Slot("currency", tuple(f" {each}" for each in CURRENCIES), CURRENCIES)
     form = Form(("The currency of Peru is the", slot, "."))
     question = FormQuestion.of(pipeline, form, DECISION)
-    started = time.perf_counter()
     (scores,) = read_forms(pipeline.masked_model, [question])
-    seconds = time.perf_counter() - started
-    found = probabilities(question, scores)
+    found, alone = (probabilities(question, each) for each in (scores, edge.scores(form, DECISION)))
     data = encode_decisions(form.identity, DECISION, form.sizes, found)
-    alone = probabilities(question, edge.scores(form, DECISION))
-    show_decision(DECISION, CURRENCIES, found[0], alone[0], len(data), seconds)
+    cloud, device = (max(zip(each[0], CURRENCIES, strict=True)) for each in (found, alone))
+    told = f"{cloud[1]}, {cloud[0]:.2f}, in {len(data)} bytes; the edge alone: {device[1]}, {device[0]:.2f}"
+    print(f"a decision     {DECISION} Read in one pass: {told}")
 
 
 def example(model: str, seed: int) -> str:

@@ -100,25 +100,6 @@ def show(
     )
 
 
-def show_decision(
-    question: str,
-    options: Sequence[str],
-    cloud: Sequence[float],
-    edge: Sequence[float],
-    size: int,
-    seconds: float,
-) -> None:
-    """Prints a choice: the options' probabilities by the cloud's model and by the device's."""
-    table = Table(title=f"a decision: {question}", title_justify="left")
-    for column in ("", *options):
-        table.add_column(column)
-    for name, found in (("the cloud, read in one pass", cloud), ("the edge model alone", edge)):
-        table.add_row(name, *(f"[bold]{p:.2f}[/]" if p == max(found) else f"{p:.2f}" for p in found))
-    console = Console()
-    console.print(table)
-    console.print(f"decision       [bold]{size} bytes[/], {seconds:.2f} s, nothing written", highlight=False)
-
-
 def anchors_text(edge: EdgeRuntime, anchors: AnchorSet) -> Text:
     """The anchors at their positions, a dot for each position that is left to the device."""
     text = Text()

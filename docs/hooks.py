@@ -29,22 +29,20 @@ edge_runtime.doctor edge_runtime.bench edge_runtime.endpoint payload links links
 convert cloud_anchor.demo cloud_anchor.anchor cloud_anchor.serve lab lab.published.real""".split()
 
 
+OUTSIDE = """README.md CONTRIBUTING.md CHANGELOG.md payload/SPEC.md lab/results/README.md lab/results/LOG.md
+android_demo/edge-runtime/api.txt web/edge-runtime/src/index.ts web/edge-runtime/src/edge-model.ts
+web/edge-runtime/src/edge-session.ts web/edge-runtime/src/client/service-client.ts""".split()
+"""What mkdocs.yml names outside docs/."""
+
+
 def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
-    made = {
-        "commands": commands(),
-        "python": python(),
-        "http": http(),
-        "kotlin": kotlin(),
-        "typescript": typescript(),
-    }
     waiting = [ROOT / "docs" / file.src_uri for file in files.documentation_pages()]
+    made = {each.__name__: each() for each in (commands, python, http)}
     for name, text in made.items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
-    waiting += [ROOT / name for name in ("README.md", "payload/SPEC.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-    waiting += [ROOT / "lab/results" / name for name in ("README.md", "LOG.md")]
-    waiting += [ROOT / name for name in re.findall(r"\(\.\./source/(\S+?\.ts)\.md\)", made["typescript"])]
+    waiting += [ROOT / each for each in OUTSIDE]
     seen: set[Path] = set()
     while waiting:
         page = waiting.pop()
@@ -57,9 +55,8 @@ def on_files(files: Any, config: Any) -> Any:
             waiting += [to for _, to, _ in links(text, page)]
             content: str | bytes = linked(text, page)
         elif page.is_dir():
-            content = f"# {page.relative_to(ROOT)}\n\n" + "\n".join(
-                f"- `{each.name}`" for each in sorted(page.iterdir())
-            )
+            names = "\n".join(f"- `{each.name}`" for each in sorted(page.iterdir()))
+            content = f"# {page.relative_to(ROOT)}\n\n{names}\n"
         elif page.suffix in (".png", ".svg"):
             content = page.read_bytes()
         else:
@@ -202,10 +199,8 @@ def http() -> str:
             for body in (each["schema"].get("$ref", "").rpartition("/")[2] for each in content.values()):
                 if body in bodies:
                     parts.append(fields(bodies[body]))
-            parts.append(
-                "Answers: "
-                + ", ".join(f"{code} {each['description']}" for code, each in of["responses"].items())
-            )
+            answers = (f"{code} {each['description']}" for code, each in of["responses"].items())
+            parts.append("Answers: " + ", ".join(answers))
     return "\n\n".join(parts) + "\n"
 
 
@@ -213,40 +208,8 @@ def fields(schema: Any) -> str:
     rows = ["| field | type | |", "|---|---|---|"]
     for name, of in schema.get("properties", {}).items():
         kinds = [each.get("type", "object") for each in of.get("anyOf", [of]) if each.get("type") != "null"]
-        limits = [
-            f"{key} {of[key]}"
-            for key in ("enum", "minimum", "maximum", "maxItems", "default")
-            if of.get(key) is not None
-        ]
-        says = " ".join(str(of.get("description", "")).split())
-        rows.append(f"| `{name}` | {' or '.join(kinds)} | {says} {'; '.join(limits).replace('|', ' ')} |")
+        known = [key for key in ("enum", "minimum", "maximum", "default") if of.get(key) is not None]
+        ranges = (f"{key} {of[key]}" for key in known)
+        says = " ".join([*of.get("description", "").split(), *ranges]).replace("|", " ")
+        rows.append(f"| `{name}` | {' or '.join(kinds)} | {says} |")
     return "\n".join(rows)
-
-
-def kotlin() -> str:
-    text = (ROOT / "android_demo/edge-runtime/api.txt").read_text("utf-8").replace("java.lang.", "")
-    noise = re.compile(
-        r"^ .*(component\d|copy\(|equals\(|hashCode|toString|Companion|valueOf|values\(\)).*\n", re.M
-    )
-    title = "# Kotlin\n\nThe public API of `inversespec.edge`, as the build compares it."
-    return f"{title}\n\n```java\n{noise.sub('', text)}```\n"
-
-
-def typescript() -> str:
-    source = ROOT / "web/edge-runtime/src"
-    parts = ["# TypeScript\n\nWhat `inversespec-edge-runtime` exports, with each name's comment."]
-    for names, path in re.findall(
-        r"export (?:type )?(\{[^}]*\}|\*) from \"\./(.*?)\.js\"", (source / "index.ts").read_text()
-    ):
-        text = (source / f"{path}.ts").read_text("utf-8")
-        for comment, name in re.findall(
-            r"(?:/\*\*((?:(?!\*/).)*?)\*/\n)?export (?:abstract )?(?:class|interface|type|function) (\w+)",
-            text,
-            re.S,
-        ):
-            if names == "*" or re.search(rf"\b{name}\b", names):
-                says = " ".join(re.sub(r"^\s*\* ?", "", comment, flags=re.M).split())
-                parts.append(
-                    f"**`{name}`** ([{path}.ts](../source/web/edge-runtime/src/{path}.ts.md)) {says}"
-                )
-    return "\n\n".join(parts) + "\n"

@@ -17,7 +17,7 @@ web-demo: web/node_modules/.stamp
 	$(NPM) run demo
 	@echo "Open http://localhost:8000 while this runs: $(PYTHON) -m http.server 8000 --bind 127.0.0.1 -d web/demo/dist"
 
-# The model in the service's page: `python -m cloud_anchor.serve --page-device web/page/dist`.
+# The model in the service's page: `python -m cloud_anchor.serve --page web/page/dist`.
 web-page: web/node_modules/.stamp
 	$(NPM) run page
 

@@ -50,12 +50,11 @@ class ServeOptions(PipelineOptions):
         Path,
         metavar="FILE",
     )
-    page: bool | None = option(
+    page: str | None = option(
         None,
-        "the page at / (default: where --host is this machine)",
-        action=argparse.BooleanOptionalAction,
+        "on, off, or the folder that `make web-page` builds (default: on where --host is this machine)",
+        metavar="WHAT",
     )
-    page_device: Path | None = option(None, "what `make web-page` builds, for the page", Path, metavar="DIR")
     give_bundle: bool = option(
         True,
         "give the edge bundle to devices (default)",
@@ -150,21 +149,23 @@ def _page(options: ServeOptions, backend: LocalBackend) -> Page | None:
     model = backend.pipeline.edge
     wanted = options.page
     if wanted is None:
-        wanted = model is not None and _is_loopback(options.host)
-    if not wanted:
+        wanted = "on" if model is not None and _is_loopback(options.host) else "off"
+    if wanted == "off":
         return None
     if model is None:
         raise RequestError("page: expected an edge bundle (--edge), whose text it shows, found none")
     edge = EdgeRuntime(model.bundle, threads=options.threads)
-    device, examples = options.page_device, []
+    device, examples = Path(wanted) if wanted != "on" else None, []
     if not isinstance(backend.pipeline.model, ChatModel):
         from cloud_anchor.model.checkpoint import find_checkpoint, read_examples
 
         examples = read_examples(find_checkpoint(options.model, weights=options.backend is None))
     if device is not None:
         missing = [name for name in DEVICE_FILES if not (device / name).is_file()]
-        require("page device", not missing, f"a folder with {', '.join(DEVICE_FILES)}", f"none of {missing}")
-        require("page device", options.give_bundle, "a service that gives its bundle", "--no-bundle")
+        require(
+            "page", not missing, f"on, off, or a folder with {', '.join(DEVICE_FILES)}", f"none of {missing}"
+        )
+        require("page", options.give_bundle, "a service that gives its bundle", "--no-bundle")
     return Page(Tracer(backend, edge), examples, device)
 
 

@@ -166,7 +166,7 @@ class Chaos:
         self._seals = [device for device, _ in seals]
         pair = PAIRS["tiny"]
         limits = f"--batch {BATCH} --queue {QUEUE} --deadline {DEADLINE} --threads 1"
-        service = f"-m cloud_anchor.serve --model {pair.checkpoint} --edge {pair.bundle} --port 0 --no-page"
+        service = f"-m cloud_anchor.serve --model {pair.checkpoint} --edge {pair.bundle} --port 0 --page off"
         try:
             self.port = int(
                 self._start("service", f"{service} {limits}", r"at http://127.0.0.1:(\d+)", environment)

@@ -1,4 +1,4 @@
-// Builds the part of the service's page that runs the model in the browser, into page/dist: for `serve --page-device`.
+// Builds the part of the service's page that runs the model in the browser, into page/dist: for `serve --page`.
 import { rmSync } from "node:fs";
 import { bundle } from "../scripts/bundle.js";
 

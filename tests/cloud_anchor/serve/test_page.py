@@ -300,13 +300,13 @@ def test_the_page_is_on_where_only_this_machine_reaches_it(pipeline: Pipeline, d
 
     assert page() is not None
     assert page("--host", "localhost") is not None
-    assert page("--no-page") is None
+    assert page("--page", "off") is None
     assert page("--host", "0.0.0.0") is None
-    assert page("--host", "0.0.0.0", "--page") is not None
+    assert page("--host", "0.0.0.0", "--page", "on") is not None
     without = Pipeline(pipeline.model, pipeline.form)
     assert page(edge=without) is None
     with pytest.raises(RequestError):
-        page("--page", edge=without)
+        page("--page", "on", edge=without)
 
 
 def test_examples_are_a_list_of_questions(tmp_path: Path) -> None:

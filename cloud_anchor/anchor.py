@@ -63,7 +63,7 @@ class AnchorOptions(PipelineOptions):
     json: bool = option(False, "print everything, with each step, as JSON")
     codec: str | None = option(
         None,
-        "compact: few passes (default); predictive: few bytes; auto (of a finished text), template-gzip",
+        "portable: few passes (default, else compact); predictive: few bytes; auto, template-gzip",
         metavar="NAME",
         choices=[AUTO, *(codec.label for codec in Codec)],
     )
@@ -98,7 +98,7 @@ def _run(options: AnchorOptions) -> int:
     options.check()
     bars = Bars("anchor", passing=True)
     pipeline = options.open_pipeline(progress=bars)
-    codec = options.codec or pipeline.codec
+    codec = options.codec or pipeline.default_codec(options.selection())
     (result,) = pipeline.make(
         [prompt],
         options.config(pipeline.plan([prompt])),

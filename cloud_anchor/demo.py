@@ -50,8 +50,8 @@ def send(
     """One prompt's way from the cloud to the device, with the payload in a file between. known: the run."""
     # In the cloud: denoise, select the anchors, encode.
     started = time.perf_counter()
-    made = pipeline.select([prompt], [known], selection) if known else None
-    (result,) = made or pipeline.make([prompt], config, selection)
+    made = pipeline.select([prompt], [known], selection, AUTO) if known else None
+    (result,) = made or pipeline.make([prompt], config, selection, AUTO)
     seconds = time.perf_counter() - started
     write_whole(path, pipeline.payload(result, AUTO))
 

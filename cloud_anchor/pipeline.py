@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from cloud_anchor.shipped import PAIRS
 from common.progress import Progress, Silent
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
 from edge_runtime.client.chat_server import PREFIX, ChatServer
+from edge_runtime.bundle.manifest import PORTABLE_GUARD
 from edge_runtime.finished import payload_of
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import Prompt
@@ -41,12 +43,16 @@ _PREPACKED = 3
 
 @dataclass(frozen=True)
 class PipelineResult:
-    """One prompt with its run, the selected anchors, and the edge model's walk of an edge-aware selection."""
+    """One prompt with its run, the selected anchors, and the edge model's walk of an edge-aware selection.
+
+    bound: that walk is of the edge model's portable graph, so other graphs would write another text.
+    """
 
     prompt: Prompt
     run: Denoised
     anchors: AnchorSet
     walk: EdgeWalk | None
+    bound: bool = False
 
     @property
     def draft(self) -> Sequence[int]:
@@ -60,7 +66,8 @@ class Pipeline:
     form: of payloads: contract, tokenizer and template of the edge model where that is known. The diffusion
     model has the same, unless its vocabulary is another: then runs are translated before selection, and what
     the diffusion model reads is `model_form`.
-    edge: the edge model as devices run it: `scorer` asks its engine, codec predictive its predictive model.
+    edge: the edge model as devices run it: `scorer` asks its engine, codecs that are bound to a model that of
+    its portable graph.
     """
 
     def __init__(
@@ -74,7 +81,10 @@ class Pipeline:
         self.form = form
         self.edge = edge
         self.translation = translation
-        self.scorer = None if edge is None else Scorer(edge.model, form.contract.eos_ids)
+        self.scorer = None
+        if edge is not None:
+            guard = edge.bundle.manifest.guard
+            self.scorer = Scorer(edge.model, form.contract.eos_ids, guard)
 
     @classmethod
     def open(
@@ -142,11 +152,6 @@ class Pipeline:
         return self.model
 
     @property
-    def codec(self) -> str:
-        """The codec where none is chosen: of a finished text the smaller one, else that of few passes."""
-        return AUTO if isinstance(self.model, ChatModel) else Codec.COMPACT.label
-
-    @property
     def model_form(self) -> PromptForm:
         """The prompt form that the diffusion model reads; the ids of its runs are in its vocabulary."""
         return self.translation.cloud if self.translation else self.form
@@ -165,6 +170,31 @@ class Pipeline:
             return replace(config, steps=steps)
         commit: float | None = getattr(self.model, "commit", None)
         return config if commit is None else replace(config, parallel=commit)
+
+    @cached_property
+    def portable_scorer(self) -> Scorer:
+        """The scorer of the edge model's portable graph. Raises BundleFileError where it has none."""
+        assert self.edge
+        return Scorer(self.edge.predictive_model, self.form.contract.eos_ids, PORTABLE_GUARD)
+
+    def scorer_of(self, codec: Codec | str) -> Scorer | None:
+        """The scorer of the graph with which devices decode payloads of a codec."""
+        return self.portable_scorer if self.edge is not None and self.bound(codec) else self.scorer
+
+    def bound(self, codec: Codec | str) -> bool:
+        """Whether payloads of a codec are for the edge model's portable graph: auto's where it has one."""
+        if codec == AUTO:
+            return self.edge is not None and self.edge.bundle.variant.portable is not None
+        return any(each.bound and codec in (each, each.label) for each in Codec)
+
+    def default_codec(self, selection: Selection) -> Codec | str:
+        """Portable where the selection asks an edge model with such a graph: few anchors, few passes; of a
+        finished text the smallest.
+        """
+        if isinstance(self.model, ChatModel):
+            return AUTO
+        walks = self.scorer is not None and selection.resolve(edge_model=True).rule.walks
+        return Codec.PORTABLE if walks and self.bound(AUTO) else Codec.COMPACT
 
     def resolve(
         self, config: DenoiseConfig, selection: Selection | None = None
@@ -214,8 +244,8 @@ class Pipeline:
         embed_prompt: bool = False,
         confidence: bool = True,
     ) -> list[PipelineResult]:
-        """The anchors of finished or unfinished runs. Codec, embed_prompt and confidence, which are those of
-        `payload`, matter for max_bytes only.
+        """The anchors of finished or unfinished runs, for payloads of this codec. Embed_prompt and
+        confidence, which are those of `payload`, matter for max_bytes only.
 
         Runs in another vocabulary than the edge's are translated, and the results' runs are the translated
         ones. Raises NothingToSendError where a run has nothing to send, and RequestError where a selection
@@ -226,9 +256,10 @@ class Pipeline:
         for prompt, run in zip(prompts, runs, strict=True):
             if self.translation is not None and not isinstance(run, TranslatedRun):
                 run = self.translation.translate(run, self.form.ids(prompt))
-            selected = select(run, self.form.contract, selection, self.scorer)
+            selected = select(run, self.form.contract, selection, self.scorer_of(codec))
             require_anchors(run, selected)
-            result = PipelineResult(prompt, run, selected.anchors, selected.walk)
+            bound = selected.walk is not None and self.bound(codec)
+            result = PipelineResult(prompt, run, selected.anchors, selected.walk, bound)
             if selection.max_bytes is not None:
                 result = self._within_bytes(result, selection, codec, embed_prompt, confidence)
             results.append(result)
@@ -236,7 +267,8 @@ class Pipeline:
 
     def _within_bytes(self, result: PipelineResult, selection: Selection, *form: Any) -> PipelineResult:
         """The result with as many anchors as a payload of this form holds; raises RequestError."""
-        assert self.scorer
+        scorer = self.scorer_of(form[0])
+        assert scorer
         assert result.walk
         assert selection.max_bytes
         run, about = result.run, (self.form.contract, selection.config, selection.max_bytes)
@@ -244,7 +276,7 @@ class Pipeline:
         def size(anchors: AnchorSet) -> int:
             return len(self.payload(replace(result, anchors=anchors), *form))
 
-        walk = within_bytes(self.scorer, run, result.walk, *about, size)
+        walk = within_bytes(scorer, run, result.walk, *about, size)
         return replace(result, anchors=edge_aware(run, walk, self.form.contract), walk=walk)
 
     def payload(
@@ -262,11 +294,19 @@ class Pipeline:
         confidence: also how sure the diffusion model is of each anchor, 2 bits each: the device's doubt.
         A text that no run of this model has made has none to tell.
 
-        Raises RequestError where codec predictive lacks an edge model.
+        Raises RequestError where a codec that is bound to a model lacks it, and where the anchors suffice
+        for that model's portable graph only and the codec is for any.
         """
-        predictive = codec in (Codec.PREDICTIVE, Codec.PREDICTIVE.label)
+        if codec == AUTO and result.bound:
+            bound = Codec.PORTABLE, Codec.PREDICTIVE
+            return min((self.payload(result, each, embed_prompt, confidence) for each in bound), key=len)
+        predictive = self.bound(codec) and codec != AUTO
         if predictive and self.edge is None:
-            raise RequestError("codec predictive: expected an edge bundle (--edge), found none")
+            raise RequestError(f"codec {codec}: expected an edge bundle (--edge), found none")
+        if result.bound and not predictive:
+            raise RequestError(
+                f"codec {codec}: expected anchors selected for it, found those for the portable graph"
+            )
         run, anchors = result.run, result.anchors
         text = result.prompt if embed_prompt and isinstance(result.prompt, str) else None
         weighed = self.edge is not None and (predictive or codec == AUTO)

@@ -18,6 +18,7 @@ from edge_runtime.client.question import ServiceReport
 from edge_runtime.decode.answer import Answer
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
+from edge_runtime.engine.shared import SharedModel
 from edge_runtime.errors import CloudUnavailableError, UsageError
 from edge_runtime.runtime import EdgeRuntime, FillRequest
 from edge_runtime.text.chat import Prompt, as_messages
@@ -98,10 +99,11 @@ class CloudQuestion:
             request = self.edge.read(header, self.prompt)
         else:
             ids = list(self.prompt_ids if prompt_ids is None else prompt_ids)
-            predictor = self.edge.predictor(ids) if predictive else None
-            bundle = self.edge.bundle
+            bound, bundle = header.codec.bound, self.edge.bundle
+            predictor = self.edge.predictor(ids) if bound else None
             anchors = decode(header, Shared(bundle.contract, ids, bundle.tokenizer, base, predictor))
-            request = FillRequest(self.prompt_ids, anchors, doubt=doubt(header.extras.confidence))
+            unsure = doubt(header.extras.confidence)
+            request = FillRequest(self.prompt_ids, anchors, doubt=unsure, portable=bound)
         self.report.payload_bytes.append(len(data))
         self.report.doubt = request.doubt
         self._latest = request
@@ -170,9 +172,8 @@ class CloudQuestion:
             if not self._sent:
                 yield from self._alone(own, options, stats)
             if self._sent:
-                refined = fill_refined(
-                    model, self.prompt_ids, self._feed, contract, options, stats, own, timeout=self._timeout
-                )
+                about = self.prompt_ids, self._feed, contract, options, stats, own
+                refined = fill_refined(model, *about, timeout=self._timeout, model_of=self._model)
                 while True:
                     self.report.settled = self._feed.over()  # before the decoder looks for what has come
                     if (item := next(refined, None)) is None:
@@ -181,6 +182,10 @@ class CloudQuestion:
                 self._check_arrival()
         finally:
             self.abandoned = True
+
+    def _model(self) -> SharedModel:
+        """The model that the latest payload is for."""
+        return self.edge.model_of(self._latest) if self._latest else self.edge.model
 
     def _alone(
         self, written: list[Token], options: FillOptions | None, stats: FillStats

@@ -78,8 +78,8 @@ class _FillArguments(ModelOptions, OutputOptions, PromptOptions, GrammarOptions,
     )
     codec: str | None = option(
         None,
-        "compact, or predictive: fewer bytes, more passes here",
-        choices=("compact", "predictive"),
+        "compact; portable: fewer anchors, for this variant only; or predictive: fewest bytes, more passes",
+        choices=("compact", "portable", "predictive"),
         metavar="NAME",
     )
     timeout: float = option(15.0, "most seconds to wait for it (default 15)", metavar="S")
@@ -132,7 +132,7 @@ def _open_payload(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRunt
     """A payload file, read with the bundle that fits it."""
     from edge_runtime.bundle.bundle import read_manifest
     from edge_runtime.bundle.lookup import SHIPPED, find_bundles
-    from payload import Codec, peek
+    from payload import peek
 
     data = read_payload(args.payload or str(SAMPLE))
     header = peek(data)
@@ -141,16 +141,16 @@ def _open_payload(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRunt
         asked = header.extras.prompt or ""
         told = "%r, with %d bytes from the cloud, %d of them the question"
         logging.info(told, prompt or asked, len(data), len(asked.encode()))
-    predictive = header.codec is Codec.PREDICTIVE
+    bound = header.codec.bound
 
     def attempt(path: Path) -> tuple[EdgeRuntime, FillRequest]:
-        variant = read_manifest(path).variant_with_fingerprint(header.tag) if predictive else None
+        variant = read_manifest(path).variant_with_fingerprint(header.tag) if bound else None
         edge = open_runtime(args, path, variant)
-        if not predictive:  # the codec has an engine of its own
+        if not bound:  # these codecs have an engine of their own
             edge.preload()
         return edge, edge.read(header, prompt)
 
-    *others, last = find_bundles(header.tag, named, by_fingerprint=predictive)
+    *others, last = find_bundles(header.tag, named, by_fingerprint=bound)
     for path in others:
         # A tag is one byte, so two contracts may share it; the checksum tells them apart.
         with contextlib.suppress(ChecksumError, FingerprintError):

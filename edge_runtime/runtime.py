@@ -59,6 +59,7 @@ class FillRequest:
     tokens: of a predictive payload, the answer's tokens that reading it has found already;
     stats:  the cost of finding them.
     doubt:  of the diffusion model, where the payload carries it; see `Answer.doubt`.
+    portable: the payload is for the model's portable graph.
     """
 
     prompt_ids: list[int]
@@ -66,6 +67,7 @@ class FillRequest:
     tokens: Sequence[Token] = ()
     stats: FillStats | None = None
     doubt: float | None = None
+    portable: bool = False
 
 
 class EdgeRuntime:
@@ -175,11 +177,15 @@ class EdgeRuntime:
 
     @property
     def predictive_model(self) -> SharedModel:
-        """The model of the portable graph, with which predictive payloads are written and read."""
+        """The model of the portable graph: of payloads that are bound to a model. Raises BundleFileError."""
         with self._lock:
             if self._predictive is None:
                 self._predictive = self._share(self._load(portable=True))
             return self._predictive
+
+    def model_of(self, request: FillRequest) -> SharedModel:
+        """The model that a payload is for."""
+        return self.predictive_model if request.portable else self.model
 
     def predictor(self, prompt_ids: Sequence[int], stats: FillStats | None = None) -> EnginePredictor:
         """The predictor of answers to a prompt, for codec predictive."""
@@ -257,8 +263,9 @@ class EdgeRuntime:
         ids = self.prompt_ids(self._prompt_of(header, prompt))
         unsure = doubt(header.extras.confidence)
         if header.codec is not Codec.PREDICTIVE:
-            anchors = decode(header, Shared(self.bundle.contract, ids, self.bundle.tokenizer))
-            return FillRequest(ids, anchors, doubt=unsure)
+            bound = self.predictor(ids) if header.codec.bound else None
+            anchors = decode(header, Shared(self.bundle.contract, ids, self.bundle.tokenizer, None, bound))
+            return FillRequest(ids, anchors, doubt=unsure, portable=header.codec.bound)
         stats, tokens, started = FillStats(), [], time.perf_counter()
         predictor = self.predictor(ids, stats)
         decoding = Decoding(header, Shared(self.bundle.contract, predictor=predictor))
@@ -267,14 +274,14 @@ class EdgeRuntime:
             source = Source.ANCHOR if step.anchor else Source.FILL
             tokens.append(Token(step.id, step.position, source, step.logprob))
         stats.fill = time.perf_counter() - started - stats.prefill
-        return FillRequest(ids, decoding.anchors, tokens, stats, unsure)
+        return FillRequest(ids, decoding.anchors, tokens, stats, unsure, portable=True)
 
     def fill(self, request: FillRequest, options: FillOptions | None = None) -> Answer[Token]:
         """The answer to a payload that has been read. Raises what `forced.fill` does."""
         options = options or FillOptions()
         stats = replace(request.stats) if request.stats else FillStats()
         if request.stats is None or options.grammar:
-            tokens = fill(self.model, request.prompt_ids, request.anchors, options, stats)
+            tokens = fill(self.model_of(request), request.prompt_ids, request.anchors, options, stats)
         else:
             tokens = self._continued(request, options, stats)
         ids, anchors, limit = request.prompt_ids, request.anchors, self.bundle.manifest.not_sure_from
@@ -295,7 +302,7 @@ class EdgeRuntime:
         found = carried if prompt is None else prompt
         if found is None:
             # A payload that cannot be used at all is refused for that, not for its prompt.
-            if header.codec is not Codec.PREDICTIVE:
+            if not header.codec.bound:
                 with suppress(PromptRequiredError):
                     decode(header, Shared(self.bundle.contract, None, self.bundle.tokenizer))
             raise UsageError("the payload does not carry its prompt: give it with --prompt or --messages")

@@ -4,7 +4,7 @@ Responsible for the first bytes, the optional fields behind them, and refusing e
 responsible for bodies (see `wire`).
 
     byte 0   version (2 bits), codec (3 bits), needs prompt, is a delta, has optional fields (1 bit each)
-    byte 1   tag: the first byte of the contract's identity; of codec predictive, of the model fingerprint
+    byte 1   tag: the first byte of the contract's identity; of codecs bound to a model, of its fingerprint
     byte 2-3 check: CRC-16 of all other bytes, XOR a hash of everything the payload depends on (contract,
              prompt ids where it needs them, base payload where it adds to one, and the digest of the text
              that codec predictive must decode to)
@@ -48,13 +48,19 @@ class Codec(IntEnum):
     TEMPLATE_GZIP = 0
     COMPACT = 2
     PREDICTIVE = 3
+    PORTABLE = 4
 
     @property
     def label(self) -> str:
         return self.name.lower().replace("_", "-")
 
+    @property
+    def bound(self) -> bool:
+        """Whether a payload is for one model in float32 activations (its portable graph) and no other."""
+        return self in (Codec.PREDICTIVE, Codec.PORTABLE)
 
-ARITHMETIC_CODED = (Codec.COMPACT, Codec.PREDICTIVE)
+
+ARITHMETIC_CODED = (Codec.COMPACT, Codec.PREDICTIVE, Codec.PORTABLE)
 """Codecs that may depend on a prompt and on a base payload."""
 
 
@@ -62,8 +68,8 @@ ARITHMETIC_CODED = (Codec.COMPACT, Codec.PREDICTIVE)
 class Header:
     """A payload's header and optional fields, and its bytes; the anchors in its body are not decoded.
 
-    tag:      `Contract.tag`, the first 2 hex digits of its identity; of codec predictive, those of the model
-              fingerprint (`Predictor.identity`).
+    tag:      `Contract.tag`, the first 2 hex digits of its identity; where the codec is bound to a model,
+              those of its fingerprint (`Predictor.identity`).
     base_ref: for a delta, the reference of the payload it adds to, as 2 hex digits.
     """
 
@@ -94,7 +100,7 @@ def seal(
 ) -> bytes:
     """A payload of a body and the bytes of its optional fields: adds header and check, tests nothing.
 
-    fingerprint, digest: for codec predictive, the model fingerprint and the digest of the decoded text.
+    fingerprint, digest: of the model that the codec is bound to, and for predictive of the decoded text.
     """
     flags = _NEEDS_PROMPT * (prompt_ids is not None) | _DELTA * (base is not None) | _EXTRAS * bool(extras)
     head = bytes([VERSION << 6 | codec << 3 | flags, (fingerprint or bytes.fromhex(contract.tag))[0]])
@@ -127,9 +133,9 @@ def peek(data: bytes | Header) -> Header:
             f"codec: expected {', '.join(f'{each.value} ({each.label})' for each in Codec)}, found {codec} "
             f"in byte 0 ({first:#04x}); update this software to read it"
         )
-    if codec == Codec.PREDICTIVE and not first & _NEEDS_PROMPT:
+    if Codec(codec).bound and not first & _NEEDS_PROMPT:
         raise MalformedPayloadError(
-            f"header: expected codec {Codec.PREDICTIVE.label} to need its prompt, found byte 0 {first:#04x}"
+            f"header: expected codec {Codec(codec).label} to need its prompt, found byte 0 {first:#04x}"
         )
     if codec not in ARITHMETIC_CODED and first & (_NEEDS_PROMPT | _DELTA):
         raise MalformedPayloadError(
@@ -161,11 +167,11 @@ def binding(
     base: Base | None,
     text: bytes = b"",
 ) -> int:
-    """16 bits that change with all a payload depends on: contract, model file, prompt, base, and of codec
-    predictive `text`: the model fingerprint and the digest of the decoded text.
+    """16 bits that change with all a payload depends on: contract, model file, prompt, base, and `text`: the
+    fingerprint of the model that the codec is bound to and, of codec predictive, the decoded text's digest.
     """
     state = hashlib.sha256(bytes.fromhex(contract.identity))
-    if codec is Codec.COMPACT:
+    if codec in (Codec.COMPACT, Codec.PORTABLE):
         state.update(model_hash())
     if prompt_ids is not None:
         if not all(0 <= token < 1 << 32 for token in prompt_ids):
@@ -192,10 +198,16 @@ def expected_check(
     return crc16(data[:2] + data[HEADER_BYTES:]) ^ bound
 
 
-def verify(data: bytes, contract: Contract, prompt_ids: Sequence[int] | None, base: Base | None) -> None:
+def verify(
+    data: bytes,
+    contract: Contract,
+    prompt_ids: Sequence[int] | None,
+    base: Base | None,
+    fingerprint: bytes = b"",
+) -> None:
     """Raises ChecksumError where the check does not hold."""
     found = int.from_bytes(data[2:HEADER_BYTES], "big")
-    expected = expected_check(data, contract, prompt_ids, base)
+    expected = expected_check(data, contract, prompt_ids, base, fingerprint)
     if found == expected:
         return
     if prompt_ids is None:

@@ -32,8 +32,8 @@ class Shared:
                 template, up to where the answer begins. Codec compact is smaller with them, and its payload
                 then needs exactly these ids; codec template-gzip does not use them.
     tokens:     the tokenizer, for codec template-gzip.
-    base:       the payload that a delta adds to (codecs compact and predictive).
-    predictor:  the edge model behind this prompt, for codec predictive.
+    base:       the payload that a delta adds to (all codecs but template-gzip).
+    predictor:  the edge model behind this prompt, for the codecs that are bound to it.
     """
 
     contract: Contract

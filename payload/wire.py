@@ -56,9 +56,9 @@ def encode(
 
     shared:    what the reader holds too. With `prompt_ids` codec compact is smaller and bound to that prompt;
                with `base` only what the anchors add to it is written; codec template-gzip needs `tokens`,
-               codec predictive needs `predictor`.
+               codecs predictive and portable need `predictor`.
     codec:     a Codec, its label ("template-gzip", "compact"...) or "auto": the smallest of those for which
-               `shared` holds what they need.
+               `shared` holds what they need; portable, which says of compact what decodes it, is no choice.
     extras:    optional fields to carry.
     tolerance, draft: for codec predictive, see `predictive.encode`.
 
@@ -84,16 +84,16 @@ def encode(
     if base is not None:
         _check_base(anchors, base, codec)
     old = base.anchors if base else None
-    primed, fingerprint, digest = None, None, b""
-    if codec is Codec.PREDICTIVE:
-        predictor = _predictor(shared)
+    primed, fingerprint, digest = shared.prompt_ids, None, b""
+    if codec.bound:
+        predictor = _predictor(shared, codec)
         primed, fingerprint = predictor.prompt_ids, predictor.identity
+    if codec is Codec.PREDICTIVE:
         body, digest = predictive.encode(anchors, predictor, old, tolerance, draft)
-    elif codec is Codec.COMPACT:
-        primed = shared.prompt_ids
+    elif codec in ARITHMETIC_CODED:
         body = compact.encode(anchors, primed or (), old)
     else:
-        body = encode_template(anchors, _tokens(shared, codec))
+        primed, body = None, encode_template(anchors, _tokens(shared, codec))
     data = seal(
         anchors.contract,
         codec,
@@ -116,8 +116,8 @@ def decode(data: bytes | Header, shared: Shared) -> AnchorSet:
             `peek(data).needs_prompt`, `prompt_ids` must be the very ids that the writer used: those of the
             prompt in the chat template. A payload that carries the prompt's text (`peek(data).extras.prompt`)
             needs them as well, for the text alone says nothing of the template. `tokens` is for codec
-            template-gzip, `base` for a delta, `predictor` for codec predictive; see `Decoding` for the
-            tokens of such a payload one by one.
+            template-gzip, `base` for a delta, `predictor` for codecs predictive and portable; see `Decoding`
+            for the tokens of a predictive payload one by one.
 
     The optional fields are in `peek(data).extras`. Raises the subclass of PayloadError that names the fault.
     """
@@ -127,14 +127,17 @@ def decode(data: bytes | Header, shared: Shared) -> AnchorSet:
         for _ in decoding:
             pass
         return decoding.anchors
-    contract = shared.contract
-    if header.tag != contract.tag:
+    contract, prompt_ids, fingerprint = shared.contract, shared.prompt_ids, b""
+    if header.codec.bound:
+        predictor = _right_predictor(header, shared)
+        prompt_ids, fingerprint = predictor.prompt_ids, predictor.identity
+    elif header.tag != contract.tag:
         raise ContractMismatchError(
             f"contract: expected tag {contract.tag} of contract {contract}, found a payload with "
             f"tag {header.tag}; use the model bundle that it was made for, or ask for a payload for this one"
         )
     base = _right_base(header, shared.base)
-    prompt_ids = shared.prompt_ids if header.needs_prompt else None
+    prompt_ids = prompt_ids if header.needs_prompt else None
     if header.needs_prompt and prompt_ids is None:
         remedy = "give the prompt beside the payload"
         if header.extras.prompt is not None:
@@ -143,8 +146,8 @@ def decode(data: bytes | Header, shared: Shared) -> AnchorSet:
             "prompt: expected the ids of the prompt that the payload was made with (prompt_ids=...), found "
             f"none; {remedy}"
         )
-    verify(header.data, contract, prompt_ids, base)
-    if header.codec is Codec.COMPACT:
+    verify(header.data, contract, prompt_ids, base, fingerprint)
+    if header.codec in ARITHMETIC_CODED:
         shape = compact.decode(header.body, contract, prompt_ids or (), base.anchors if base else None)
     else:
         shape = decode_template(header.body, _tokens(shared, header.codec))
@@ -165,13 +168,7 @@ class Decoding:
             raise CodecError(
                 f"codec: expected {Codec.PREDICTIVE.label}, found {header.codec.label}; use decode"
             )
-        self._predictor = _predictor(shared)
-        tag = self._predictor.identity.hex()[:2]
-        if header.tag != tag:
-            raise FingerprintError(
-                f"fingerprint: expected tag {tag} of this model, found a payload with tag {header.tag}; "
-                "use the bundle and variant it was made with, or ask for compact"
-            )
+        self._predictor = _right_predictor(header, shared)
         self._header, self._contract = header, shared.contract
         self._base = _right_base(header, shared.base)
         old = self._base.anchors if self._base else None
@@ -219,7 +216,8 @@ def _other_predictions(what: str) -> str:
 
 def _usable(shared: Shared) -> list[Codec]:
     """The codecs for which `shared` holds what they need."""
-    usable = {Codec.COMPACT: True, Codec.PREDICTIVE: shared.predictor is not None}
+    predicted = shared.predictor is not None
+    usable = {Codec.COMPACT: True, Codec.PREDICTIVE: predicted, Codec.PORTABLE: False}
     template = shared.base is None and shared.tokens is not None
     return [codec for codec in Codec if usable.get(codec, template)]
 
@@ -230,12 +228,24 @@ def _tokens(shared: Shared, codec: Codec) -> TokenBytes:
     return shared.tokens
 
 
-def _predictor(shared: Shared) -> Predictor:
+def _right_predictor(header: Header, shared: Shared) -> Predictor:
+    """The predictor that a payload is bound to; raises FingerprintError where it is another."""
+    predictor = _predictor(shared, header.codec)
+    tag = predictor.identity.hex()[:2]
+    if header.tag != tag:
+        raise FingerprintError(
+            f"fingerprint: expected tag {tag} of this model, found a payload with tag {header.tag}; "
+            "use the bundle and variant it was made with, or ask for compact"
+        )
+    return predictor
+
+
+def _predictor(shared: Shared, codec: Codec) -> Predictor:
     """The predictor; refused where there is none, or where its prompt is not `shared.prompt_ids`."""
     predictor, prompt_ids = shared.predictor, shared.prompt_ids
     if predictor is None:
         raise FingerprintError(
-            f"codec {Codec.PREDICTIVE.label}: expected the device's model (predictor=...), found none; "
+            f"codec {codec.label}: expected the device's model (predictor=...), found none; "
             "use edge_runtime, or codec compact"
         )
     if prompt_ids is not None and list(prompt_ids) != list(predictor.prompt_ids):
@@ -284,7 +294,8 @@ def _codec(codec: Codec | str) -> Codec:
 def _check_base(anchors: AnchorSet, base: Base, codec: Codec) -> None:
     if codec not in ARITHMETIC_CODED:
         raise CodecError(
-            f"a payload that adds to another one: expected codec compact or predictive, found {codec.label}"
+            f"a payload that adds to another one: expected codec compact, predictive or portable, found "
+            f"{codec.label}"
         )
     if base.anchors.contract.identity != anchors.contract.identity:
         raise ContractMismatchError(

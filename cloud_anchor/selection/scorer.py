@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_runtime.bundle.manifest import GUARDS
 from edge_runtime.decode.forced import FillStats
 from edge_runtime.engine.base import Engine, Logits
 from edge_runtime.engine.shared import SharedModel
@@ -43,10 +44,15 @@ class SpanScores:
 
 
 class Scorer:
-    """Scores with the device's model. A prefix shared by consecutive spans is not run again."""
+    """Scores with the device's model. A prefix shared by consecutive spans is not run again.
 
-    def __init__(self, model: Engine | SharedModel, eos_ids: frozenset[int]) -> None:
-        self.model = model
+    guard: margin in logits below which another device with this model may prefer another token.
+    """
+
+    def __init__(
+        self, model: Engine | SharedModel, eos_ids: frozenset[int], guard: float = max(GUARDS.values())
+    ) -> None:
+        self.model, self.guard = model, guard
         self.context = model.context
         self._eos = sorted(eos_ids)
 

@@ -114,7 +114,8 @@ class Tracer:
         # Where the vocabularies differ a payload is of a translated run: its positions are other ones.
         aligned = self._backend.pipeline.translation is None
         known = {"canvas": info.canvas, "total_steps": info.total_steps, "aligned": aligned}
-        guard = self._backend.selection.config.guard
+        scorer, guard = self._backend.pipeline.scorer, self._backend.selection.config.guard
+        guard = scorer.guard if guard is None and scorer is not None else guard
         return TraceEvent("plan", {"columns": self.columns, **known, "guard": guard})
 
     async def _column(

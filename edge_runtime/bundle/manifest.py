@@ -93,6 +93,15 @@ class ModelShape(Sizes):
         return dataclasses.asdict(self)
 
 
+PORTABLE_GUARD = 0.02
+"""Margin in logits from which on processors agree what a portable graph prefers: they differ by 1e-4."""
+
+GUARDS = {"fp32": PORTABLE_GUARD, "fp16": PORTABLE_GUARD, "int8": 0.5, "int4": 4.0}
+"""The same of each variant's own graph, whose activations may be rounded. On 200 held-out prompts of the
+shipped pair 0.5 made int8 decode the intended text on all; int4 did on 96% with 2, and on 99% with 4 for 1.4
+bytes more."""
+
+
 @dataclass(frozen=True)
 class Variant:
     """One precision of the model.
@@ -222,10 +231,15 @@ class Manifest:
         of_variants = (variant.files for variant in self.variants.values())
         return {name: record for part in (self.files, *of_variants) for name, record in part.items()}
 
+    @property
+    def guard(self) -> float:
+        """The guard of a payload that is for any variant: that of the least exact one."""
+        return max(GUARDS.get(name, max(GUARDS.values())) for name in self.variants)
+
     def fingerprint(self, variant: str) -> bytes:
         """SHA-256 of everything that decides a variant's logits: the contract and its files' hashes.
 
-        A predictive payload states the first byte of the fingerprint of the model it was written with.
+        A payload that is bound to its writer's model states the first byte of that model's fingerprint.
         """
         files = {name: record.sha256 for name, record in self.variants[variant].files.items()}
         text = json.dumps([self.contract.identity, files, "unrounded"], sort_keys=True)

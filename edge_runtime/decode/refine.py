@@ -8,7 +8,7 @@ have given from the start. Not responsible for networks: another thread fills th
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from threading import Condition
 from typing import NamedTuple
@@ -109,13 +109,15 @@ def fill_refined(
     answered: Sequence[Token] = (),
     *,
     timeout: float | None = None,
+    model_of: Callable[[], Engine | SharedModel] | None = None,
 ) -> Generator[Token | Retract]:
     """Yields greedy tokens until there are anchors; for every new set at most one Retract, and the rest.
 
     answered: first tokens of the answer, written without anchors; the stream continues after them.
 
     Tokens that are kept keep their source. At the end of the answer it waits for further sets until the feed
-    is closed, at most `timeout` seconds for each where not None. Raises what `fill` does, and the error
+    is closed, at most `timeout` seconds for each where not None. model_of: the model for the latest set;
+    what another one wrote is not kept. Raises what `fill` does, and the error
     that the feed was closed with.
     """
     options = options or FillOptions()
@@ -142,8 +144,9 @@ def fill_refined(
         if found is None:
             return
         version, anchors = found
+        before, model = model, model_of() if model_of else model
         plan = plan_for(anchors, model.context - len(prompt_ids), options)
-        kept = kept_by(plan, answer, suppressed if options.grammar is None else len(answer))
+        kept = kept_by(plan, answer, suppressed if options.grammar is None else len(answer), model is before)
         if kept < len(answer):
             yield Retract(kept)
             del answer[kept:]
@@ -152,7 +155,7 @@ def fill_refined(
         stats.stop = None
 
 
-def kept_by(plan: Plan, answer: Sequence[Token], suppressed: int) -> int:
+def kept_by(plan: Plan, answer: Sequence[Token], suppressed: int, same_model: bool = True) -> int:
     """Number of leading tokens of an answer that it has under this plan as well.
 
     A token of the model is its own choice given its prefix, whatever was forced before; a token that was
@@ -167,7 +170,7 @@ def kept_by(plan: Plan, answer: Sequence[Token], suppressed: int) -> int:
             same = known[0] == token.id
         else:
             ends = plan.may_end and token.position < suppressed
-            same = token.source is Source.FILL and not ends and plan.fits(token.id)
+            same = same_model and token.source is Source.FILL and not ends and plan.fits(token.id)
         if not same:
             return token.position
         plan.take(token.id)

@@ -249,9 +249,10 @@ def fills(folder: Path, variant: str, rng: random.Random, *, exact: bool) -> Ite
         for kind, anchors in enumerate(plans(rng, plain["ids"], bundle.contract, room)):
             if (kind + number) % 2:  # every second one: two prompts cover all kinds
                 continue
-            codec = (Codec.COMPACT, Codec.COMPACT, Codec.TEMPLATE_GZIP)[(kind + number) // 2 % 3]
-            carried = rng.random() < 0.5
-            shared = Shared(bundle.contract, edge.prompt_ids(prompt), bundle.tokenizer)
+            codec = (Codec.COMPACT, Codec.PORTABLE, Codec.TEMPLATE_GZIP)[(kind + number) // 2 % 3]
+            carried, ids = rng.random() < 0.5, edge.prompt_ids(prompt)
+            predictor = edge.predictor(ids) if codec.bound else None
+            shared = Shared(bundle.contract, ids, bundle.tokenizer, None, predictor)
             data = encode(anchors, shared, codec, Extras(prompt if carried else None))
             yield _filled(edge, prompt, anchors, data, exact=exact, score_anchors=kind != 3)
 

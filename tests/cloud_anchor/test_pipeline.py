@@ -18,6 +18,7 @@ from cloud_anchor.selection.select import Selection
 from cloud_anchor.selection.translate import TranslatedRun
 from edge_runtime.errors import ContextError
 from edge_runtime.runtime import EdgeRuntime
+from payload import Codec
 
 PROMPTS = ["Where does the river end?", "How many loaves did she sell in the morning?", "Why?"]
 CONFIG = DenoiseConfig(canvas=24, total_steps=16, steps=6)
@@ -38,6 +39,22 @@ def test_the_device_writes_what_the_cloud_intended(
         predictive = edge.read(pipeline.payload(made, "predictive", embed_prompt=True))
         assert predictive.anchors == edge.read(pipeline.payload(made, embed_prompt=True)).anchors
         assert [token.id for token in edge.fill(predictive)] == made.walk.text
+
+
+def test_portable_anchors_are_few_and_for_the_portable_graph(pipeline: Pipeline, edge: EdgeRuntime) -> None:
+    selection = Selection(config=EdgeAwareConfig(0.2))
+    few, many = (pipeline.make(PROMPTS, CONFIG, selection, codec) for codec in ("portable", "compact"))
+    assert sum(len(made.anchors) for made in few) <= sum(len(made.anchors) for made in many)
+    assert pipeline.default_codec(EVERY_PREDICTION) is Codec.PORTABLE
+    assert pipeline.default_codec(Selection("paper")) is Codec.COMPACT
+    for made in few:
+        sizes = [len(pipeline.payload(made, codec)) for codec in ("portable", "predictive", "auto")]
+        assert min(sizes) == sizes[-1]
+        request = edge.read(pipeline.payload(made, "portable"), made.prompt)
+        assert request.portable
+        assert [token.id for token in edge.fill(request)] == made.draft
+        with pytest.raises(RequestError, match="selected for it"):
+            pipeline.payload(made, "compact")
 
 
 def test_a_span_beyond_the_context_is_refused(pipeline: Pipeline) -> None:
@@ -100,7 +117,7 @@ def test_edge_aware_needs_an_edge(dream_folder: Path) -> None:
         Selection("best")
 
 
-@pytest.mark.parametrize("codec", ["compact", "template-gzip", "predictive", "auto"])
+@pytest.mark.parametrize("codec", ["compact", "template-gzip", "predictive", "portable", "auto"])
 def test_a_device_with_another_vocabulary_writes_the_same_text(
     across: Pipeline, other_edge: EdgeRuntime, codec: str
 ) -> None:
@@ -133,7 +150,7 @@ def test_every_selection_in_another_vocabulary(across: Pipeline, other_edge: Edg
     assert [made.run for made in again] == runs, "translated once"
 
 
-@pytest.mark.parametrize("codec", ["compact", "predictive"])
+@pytest.mark.parametrize("codec", ["compact", "predictive", "portable"])
 def test_a_byte_budget_in_another_vocabulary(across: Pipeline, other_edge: EdgeRuntime, codec: str) -> None:
     (whole,) = across.make(PROMPTS[:1], CONFIG, EVERY_PREDICTION, codec)
     most = len(across.payload(whole, codec)) - 3

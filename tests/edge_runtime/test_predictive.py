@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,18 @@ import pytest
 from edge_runtime import fill as fill_module
 from edge_runtime.bundle.bundle import Bundle, read_manifest
 from edge_runtime.bundle.lookup import find_bundles
+from edge_runtime.bundle.manifest import PORTABLE_GUARD
 from edge_runtime.decode.endings import Stop
 from edge_runtime.decode.forced import FillOptions, fill, log_prob
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import BundleContractError, BundleFileError, ContextError, UsageError
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.predictor import EnginePredictor, read_logits
-from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.runtime import EdgeRuntime, FillRequest
 from links.frames import Question, decode_question, encode_question
 from payload import AnchorSet, Codec, Shared, encode, peek
 from payload.errors import FingerprintError
+from payload.header import seal
 from tests.edge_runtime.hash_engine import CONTRACT, HashEngine, hash_logits
 
 PROMPT = "Where does the river end?"
@@ -90,6 +93,27 @@ def test_a_payload_comes_back_and_its_text_is_that_of_forced_decoding(
     # Every position takes a pass to read, the end one too; none is run again to be filled.
     assert request.stats.passes == many + (length is not None)
     assert stats.passes == request.stats.passes + len(tokens) - many + (stats.stop is Stop.EOS)
+
+
+def test_a_portable_payload_is_filled_with_the_portable_graph(edge: EdgeRuntime) -> None:
+    anchors = some_anchors(edge)
+    predictor = edge.predictor(edge.prompt_ids(PROMPT))
+    data = encode(anchors, Shared(edge.bundle.contract, predictor=predictor), Codec.PORTABLE)
+    request = edge.read(data, PROMPT)
+    assert request == FillRequest(request.prompt_ids, anchors, portable=True)
+    plain = list(fill(edge.predictive_model, request.prompt_ids, anchors))
+    assert list(edge.fill(request)) == plain
+    assert [t.logprob for t in plain] != [t.logprob for t in fill(edge.model, request.prompt_ids, anchors)]
+
+
+def test_the_guard_is_that_of_the_least_exact_variant(edge: EdgeRuntime) -> None:
+    manifest, variant = edge.bundle.manifest, edge.bundle.variant
+
+    def guard(*names: str) -> float:
+        return replace(manifest, variants=dict.fromkeys(names, variant)).guard
+
+    assert guard("fp32", "fp16") == PORTABLE_GUARD < guard("fp32", "int8") < guard("int8", "int4")
+    assert guard("int8", "int4") == guard("unheard of")
 
 
 def test_options_bound_what_is_known_already(edge: EdgeRuntime) -> None:
@@ -235,6 +259,10 @@ def test_a_quantised_variant_without_a_portable_graph_is_told(tiny_bundle: Path,
     with pytest.raises(BundleFileError, match="convert the model again"):
         payload(older, some_anchors(older))
     anchors = some_anchors(older)
+    with pytest.raises(BundleFileError, match="ask for codec compact"):
+        older.read(
+            seal(older.bundle.contract, Codec.PORTABLE, b"", prompt_ids=[], fingerprint=bytes(32)), PROMPT
+        )
     data = encode(anchors, Shared(older.bundle.contract))
     assert len(list(older.fill(older.read(data, PROMPT)))) == 24
 

@@ -18,20 +18,22 @@ from payload.errors import (
     ChecksumError,
     CodecError,
     ContractMismatchError,
+    FingerprintError,
     OversizedPayloadError,
     PayloadError,
     PromptRequiredError,
 )
 from payload.extras import MAX_STEPS
 from payload.header import MAX_PAYLOAD_BYTES, seal
+from tests.payload.fake_predictor import HashPredictor
 from tests.vectors.toy_vocabulary import PIECES, ToyTokens, contract
 
 TOY = contract()
 TOKENS = ToyTokens()
 BARE = Shared(TOY, tokens=TOKENS)
 """A reader that knows neither prompt nor base."""
-LABELS = [codec.label for codec in Codec if codec is not Codec.PREDICTIVE]
-"""Codecs that need no model; the one that does has tests of its own."""
+LABELS = [codec.label for codec in Codec if not codec.bound]
+"""Codecs that need no model; those that do have tests of their own."""
 
 
 @st.composite
@@ -125,6 +127,40 @@ def test_every_truncation_is_refused(codec: str) -> None:
     for size in range(len(data)):
         with pytest.raises(PayloadError):
             decode(data[:size], BARE)
+
+
+@given(anchor_sets(), st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=30)
+def test_a_portable_payload_is_a_compact_one_for_one_model(anchors: AnchorSet, luck: random.Random) -> None:
+    prompt = [luck.randrange(97, 123) for _ in range(luck.randrange(20))]
+    shared = Shared(TOY, predictor=HashPredictor(TOY.vocab_size, prompt))
+    kept = {p: t for p, t in anchors.by_position.items() if luck.random() < 0.5}
+    some = AnchorSet.of(kept, anchors.canvas, TOY, None)
+    first = encode(some, shared, Codec.PORTABLE)
+    assert decode(first, shared) == some
+    assert peek(first).body == peek(encode(some, Shared(TOY, prompt))).body
+    adds = dataclasses.replace(shared, base=Base(first, some))
+    assert decode(encode(anchors, adds, "portable"), adds) == anchors
+    assert peek(encode(anchors, shared, "auto")).codec is not Codec.PORTABLE
+
+
+def test_every_change_of_a_portable_payload_is_noticed() -> None:
+    model = HashPredictor(TOY.vocab_size, [1, 2, 3])
+    shared = Shared(TOY, predictor=model)
+    data = encode(some(), shared, Codec.PORTABLE, Extras(step=3, total_steps=8))
+    for at in range(len(data)):
+        for value in set(range(256)) - {data[at]}:
+            with pytest.raises(PayloadError):
+                decode(data[:at] + bytes([value]) + data[at + 1 :], shared)
+        with pytest.raises(PayloadError):
+            decode(data[:at], shared)
+    with pytest.raises(ChecksumError):
+        decode(data, Shared(TOY, predictor=HashPredictor(TOY.vocab_size, [1, 2])))
+    twin, other = (HashPredictor(TOY.vocab_size, [1, 2, 3]) for _ in range(2))
+    twin.identity, other.identity = model.identity[:1] + bytes(31), bytes(32)
+    for held, error in ((twin, ChecksumError), (other, FingerprintError), (None, FingerprintError)):
+        with pytest.raises(error):
+            decode(data, Shared(TOY, [1, 2, 3], TOKENS, predictor=held))
 
 
 def test_another_contract_with_the_same_tag_is_noticed() -> None:

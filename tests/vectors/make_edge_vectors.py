@@ -35,7 +35,7 @@ from tests.vectors.toy_vocabulary import contract as toy_contract
 OUTPUT = Path(__file__).with_name("edge_vectors.json")
 BUNDLE = BUNDLES / "testbed-qwen"
 QUESTIONS = 24
-CODECS = (Codec.COMPACT, Codec.TEMPLATE_GZIP, Codec.PREDICTIVE)
+CODECS = (Codec.COMPACT, Codec.TEMPLATE_GZIP, Codec.PREDICTIVE, Codec.PORTABLE)
 MAX_TOKENS = 48
 
 
@@ -50,7 +50,7 @@ def fills(
         room = edge.bundle.context - len(ids)
         kinds = list(plans(rng, alone["ids"], edge.bundle.contract, room))
         for at, codec in enumerate(codecs):
-            predictor = edge.predictor(ids) if codec is Codec.PREDICTIVE else None
+            predictor = edge.predictor(ids) if codec.bound else None
             shared = Shared(edge.bundle.contract, ids, edge.bundle.tokenizer, predictor=predictor)
             carried = Extras(prompt if (number + at) % 3 == 0 else None)
             yield _row(edge, prompt, encode(kinds[(number + 3 * at) % len(kinds)], shared, codec, carried))

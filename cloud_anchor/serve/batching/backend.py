@@ -16,7 +16,7 @@ from cloud_anchor.serve.settings import Limits
 from edge_runtime.text.chat import Message
 from payload import Codec
 
-CODECS = (Codec.COMPACT.label, Codec.PREDICTIVE.label)
+CODECS = (Codec.COMPACT.label, Codec.PREDICTIVE.label, Codec.PORTABLE.label)
 """Labels of the codecs that a request may ask for; the first is the default."""
 
 

@@ -10,7 +10,7 @@ from cloud_anchor.pipeline import Pipeline, PipelineResult
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.chain import chain_within_bytes
 from cloud_anchor.serve.batching.jobs import Job, ServedPayload
-from payload import AnchorSet, Base, Codec, PayloadError, encode
+from payload import AnchorSet, Base, PayloadError, encode
 
 
 def payloads_of(pipeline: Pipeline, job: Job, run: Denoised, last: bool) -> list[ServedPayload]:
@@ -21,7 +21,7 @@ def payloads_of(pipeline: Pipeline, job: Job, run: Denoised, last: bool) -> list
     if pipeline.translation is not None and job.edge_prompt_ids is not None:
         run = pipeline.translation.translate(run, job.edge_prompt_ids)
     result = _selected(pipeline, job, run)
-    shared = pipeline.shared(run.prompt_ids, predictive=job.codec == Codec.PREDICTIVE.label)
+    shared = pipeline.shared(run.prompt_ids, predictive=pipeline.bound(job.codec))
 
     def written(anchors: AnchorSet, base: Base | None) -> bytes:
         extras = run.extras(sure_of=anchors.positions if job.confidence else ())
@@ -30,9 +30,9 @@ def payloads_of(pipeline: Pipeline, job: Job, run: Denoised, last: bool) -> list
         return encode(anchors, replace(shared, base=base), job.codec, extras, draft=result.draft)
 
     base, contract = None if job.self_contained else job.base, pipeline.form.contract
-    if job.chain is not None and result.walk is not None and pipeline.scorer is not None:
-        most, count = job.chain
-        scorer, config = pipeline.scorer, job.selection.config
+    scorer = pipeline.scorer_of(job.codec)
+    if job.chain is not None and result.walk is not None and scorer is not None:
+        (most, count), config = job.chain, job.selection.config
         chain = chain_within_bytes(scorer, run, result.walk, contract, config, most, written, base, count)
     else:
         chain = []

@@ -89,8 +89,8 @@ class _PromptFields(_StrictModel):
         "what of that the edge model would not write by itself (edge-aware)."
     )
     codec: Literal[CODECS] | None = _optional(  # type: ignore[valid-type]
-        description="Codec of the payload: compact, or predictive, which takes the fewest bytes and is "
-        "decoded with the edge model's bundle, default variant."
+        description="Codec of the payload: compact, or for a device with the edge model's bundle, default "
+        "variant: portable, whose fewer anchors suffice for its portable graph, or predictive, fewest bytes."
     )
     confidence: bool | None = _optional(
         description="Carry how sure the model is of each anchor, 2 bits, for the device's doubt; by default."

@@ -87,13 +87,14 @@ def compact(pipeline: Pipeline) -> Shared:
 
 
 def test_the_codec_is_the_one_asked_for(client: Client, pipeline: Pipeline) -> None:
-    assert client.ask("GET", "/v1/contract").json["codecs"] == ["compact", "predictive"]
+    assert client.ask("GET", "/v1/contract").json["codecs"] == ["compact", "predictive", "portable"]
     plain = client.anchors(prompt=PROMPT)
     assert client.anchors(prompt=PROMPT, codec="compact").body == plain.body
     reply = client.anchors(prompt=PROMPT, codec="predictive")
     assert peek(reply.body).codec is Codec.PREDICTIVE
-    (made,) = pipeline.make([PROMPT], replace(PLAN, steps=4))
+    (made,) = pipeline.make([PROMPT], replace(PLAN, steps=4), codec=Codec.PREDICTIVE)
     assert reply.body == pipeline.payload(made, Codec.PREDICTIVE)
+    assert client.anchors(prompt=PROMPT, codec="portable").body == pipeline.payload(made, Codec.PORTABLE)
     assert decode(reply.body, predictive(pipeline)) == made.anchors
     most = len(client.anchors(prompt=PROMPT, codec="predictive", fraction=1.0).body) - 1
     short = client.anchors(prompt=PROMPT, codec="predictive", fraction=1.0, max_bytes=most)

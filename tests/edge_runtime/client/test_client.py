@@ -377,21 +377,24 @@ def test_the_text_is_that_of_the_last_payload(
     assert sent == {"prompt": PROMPT, "contract": edge.bundle.contract.identity, **extent}
 
 
-def predictive(edge: EdgeRuntime, anchors: AnchorSet, base: Base | None = None) -> bytes:
+def predictive(
+    edge: EdgeRuntime, anchors: AnchorSet, base: Base | None = None, codec: Codec = Codec.PREDICTIVE
+) -> bytes:
     predictor = edge.predictor(edge.prompt_ids(PROMPT))
     shared = Shared(edge.bundle.contract, predictor=predictor, base=base)
-    return encode(anchors, shared, Codec.PREDICTIVE)
+    return encode(anchors, shared, codec)
 
 
+@pytest.mark.parametrize("codec", [Codec.PREDICTIVE, Codec.PORTABLE])
 def test_predictive_payloads_are_decoded_with_the_device_model(
-    serve: Serve, fill: Any, edge: EdgeRuntime, sets: list[AnchorSet]
+    serve: Serve, fill: Any, edge: EdgeRuntime, sets: list[AnchorSet], codec: Codec
 ) -> None:
-    first = predictive(edge, sets[0])
-    second = predictive(edge, sets[1], Base(first, sets[0]))
+    first = predictive(edge, sets[0], None, codec)
+    second = predictive(edge, sets[1], Base(first, sets[0]), codec)
     server = serve(stream(payload_event(first), payload_event(second, True), ("done", {})))
-    code, out, _ = fill("--url", server.url, "--prompt", PROMPT, "--codec", "predictive", "--stream")
+    code, out, _ = fill("--url", server.url, "--prompt", PROMPT, "--codec", codec.label, "--stream")
     assert (code, out) == (0, text_of(edge, sets[1]) + "\n")
-    assert b'"codec": "predictive"' in server.requests[0]
+    assert f'"codec": "{codec.label}"'.encode() in server.requests[0]
     assert len(server.requests) == 1
 
 

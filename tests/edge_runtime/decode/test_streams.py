@@ -120,6 +120,7 @@ anchor_sets = st.lists(
         st.dictionaries(st.integers(0, 19), st.integers(0, 11), max_size=12),
         st.none() | st.integers(20, 24),
         st.integers(0, 12),
+        st.integers(0, 1),
     ),
     min_size=1,
     max_size=4,
@@ -132,19 +133,21 @@ anchor_sets = st.lists(
     seed=st.integers(0, 500),
 )
 def test_refined_by_several_payloads_it_is_the_answer_of_the_last(
-    prompt: list[int], sets: list[tuple[dict[int, int], int | None, int]], seed: int
+    prompt: list[int], sets: list[tuple[dict[int, int], int | None, int, int]], seed: int
 ) -> None:
-    payloads = [anchors_of(places, canvas=24, length=length) for places, length, _ in sets]
-    expected = [t.id for t in fill(HashEngine(seed=seed), prompt, payloads[-1])]
-    feed, coming = AnchorFeed(), iter(zip(payloads, [after for *_, after in sets], strict=True))
+    """Each payload is for one of two models; the answer begins with the first's."""
+    payloads = [anchors_of(places, canvas=24, length=length) for places, length, *_ in sets]
+    models = [HashEngine(seed=seed, context=64), HashEngine(seed=seed + 1000, context=64)]
+    expected = [t.id for t in fill(HashEngine(seed=seed + 1000 * sets[-1][3]), prompt, payloads[-1])]
+    feed, coming = AnchorFeed(), iter(zip(payloads, sets, strict=True))
     tokens: list[Token] = []
     retractions, wait = 0, sets[0][2]
-    left = len(payloads)
-    stream = fill_refined(HashEngine(seed=seed, context=64), prompt, feed, CONTRACT)
+    left, which = len(payloads), 0
+    stream = fill_refined(models[0], prompt, feed, CONTRACT, model_of=lambda: models[which])
 
     def bring() -> None:
-        nonlocal left, wait
-        anchors, wait = next(coming)
+        nonlocal left, wait, which
+        anchors, (*_, wait, which) = next(coming)
         feed.put(anchors)
         left -= 1
         if not left:

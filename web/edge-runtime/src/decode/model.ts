@@ -7,7 +7,7 @@ import { EnginePredictor } from "../engine/engine-predictor.js";
 import { SharedModel } from "../engine/shared-model.js";
 import { Turns } from "../engine/turns.js";
 import { UsageError } from "../errors.js";
-import { doubt } from "../payload/header.js";
+import { doubt, isBound } from "../payload/header.js";
 import { peek } from "../payload/opened-payload.js";
 import type { Base } from "../payload/shared.js";
 import { decode, decodePredictive } from "../payload/wire.js";
@@ -32,7 +32,7 @@ export class Model {
 
   /**
    * @param engine generates and forces tokens.
-   * @param openPredictive opens the engine with float32 activations, with which payloads of codec predictive are decoded.
+   * @param openPredictive opens the engine with float32 activations, which payloads bound to a model are for.
    */
   constructor(
     readonly bundle: LoadedBundle,
@@ -63,9 +63,16 @@ export class Model {
     return AnchorSet.empty(this.bundle.manifest.context, this.contract);
   }
 
-  /** The anchors of a payload of a codec that takes no model. */
+  /** The anchors of a payload of a codec that runs no model. */
   decode(payload: Uint8Array, promptIds: readonly number[] | undefined, base?: Base): Promise<AnchorSet> {
-    return decode(payload, { contract: this.contract, promptIds, tokens: this.bundle.tokenizer, base });
+    const row = () => Promise.reject(new Error("a codec that runs no model"));
+    const predictor = promptIds && { identity: this._fingerprint, promptIds, row };
+    return decode(payload, { contract: this.contract, promptIds, tokens: this.bundle.tokenizer, base, predictor });
+  }
+
+  /** The model that writes around the anchors of a payload. */
+  async modelOf(payload: Uint8Array | null): Promise<SharedModel> {
+    return payload && isBound((await peek(payload)).codec) ? this._openedPredictive() : this._shared;
   }
 
   /**
@@ -132,7 +139,8 @@ export class Model {
     const unsure = header && doubt(header.extras.confidence);
     if (!payload || header?.codec !== "predictive") {
       const anchors = payload ? await this.decode(payload, promptIds) : this.noAnchors();
-      const stop = yield* this.fill(promptIds, anchors, options, transcript, costs);
+      const model = await this.modelOf(payload);
+      const stop = yield* this.fill(promptIds, anchors, options, transcript, costs, undefined, model);
       return { anchors, stop: stop ?? "limit", doubt: unsure };
     }
     if (options.echoPrompt) {

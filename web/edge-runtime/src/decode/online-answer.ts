@@ -8,6 +8,7 @@
 import type { AnchorSet } from "../anchor-set.js";
 import { PayloadFeed } from "../client/payload-feed.js";
 import type { Fields, ReceivedPayload, ServiceClient } from "../client/service-client.js";
+import type { SharedModel } from "../engine/shared-model.js";
 import { CloudUnavailableError, FingerprintError, UsageError } from "../errors.js";
 import { doubt } from "../payload/header.js";
 import { peek } from "../payload/opened-payload.js";
@@ -54,6 +55,8 @@ export class OnlineAnswer {
   private _base: Base | undefined;
   private _anchors: AnchorSet;
   private _doubt: number | null = null;
+  /** The model that the latest payload is for; the device's own before it. */
+  private _on: SharedModel | undefined;
 
   constructor(
     private readonly _model: Model,
@@ -97,8 +100,8 @@ export class OnlineAnswer {
     const { _model: model, promptIds, _options: options, _transcript: transcript, _costs: costs } = this;
     const received = yield* this._next();
     if (!received || !(await isPredictive(received))) {
-      if (received) yield* this._take(received);
-      return yield* events(model.fill(promptIds, this._anchors, options, transcript, costs));
+      if (received && !(yield* this._take(received))) return yield* this._fill(); // a compact one is coming
+      return yield* events(model.fill(promptIds, this._anchors, options, transcript, costs, undefined, this._on));
     }
     try {
       // Emits the tokens of a predictive payload while it is decoded, and those that follow.
@@ -133,15 +136,20 @@ export class OnlineAnswer {
     let eosFrom = 0;
     for (;;) {
       const interrupted = () => this._feed?.isReady ?? false;
-      const stop = yield* events(model.fill(promptIds, this._anchors, rest, transcript, costs, interrupted));
+      const before = this._on;
+      const filling = model.fill(promptIds, this._anchors, rest, transcript, costs, interrupted, before);
+      const stop = yield* events(filling);
       const received = yield* this._next();
       if (!received) {
         // A failure of the service may have ended the run before its end.
-        return stop ?? (yield* events(model.fill(promptIds, this._anchors, rest, transcript, costs)));
+        return (
+          stop ?? (yield* events(model.fill(promptIds, this._anchors, rest, transcript, costs, undefined, before)))
+        );
       }
       if (!(yield* this._take(received))) continue;
       const ending = endingOf(this._anchors, model.bundle.manifest.context - promptIds.length, rest.maxTokens);
-      const position = kept(transcript.tokens, this._anchors, ending, eosFrom);
+      const same = this._on === (before ?? (await model.modelOf(null)));
+      const position = kept(transcript.tokens, this._anchors, ending, eosFrom, same);
       if (transcript.retract(position)) yield { type: "retract", position };
       eosFrom = ending.eosFrom;
     }
@@ -180,6 +188,7 @@ export class OnlineAnswer {
       yield this._askForCompact(error);
       return false;
     }
+    this._on = await model.modelOf(received.data);
     yield await this._arrived(received);
     return true;
   }

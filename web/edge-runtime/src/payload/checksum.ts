@@ -12,10 +12,10 @@ export interface Bound {
   readonly contract: Contract;
   readonly promptIds: readonly number[] | null;
   readonly base: Base | null;
-  /** SHA-256 of the model file, for codec compact. */
+  /** SHA-256 of the model file, for codecs compact and portable. */
   readonly model?: Uint8Array;
-  /** For codec predictive, the model's fingerprint and the digest of the decoded text. */
-  readonly text?: Uint8Array;
+  /** The fingerprint of the model that the codec is bound to and, of predictive, the digest of the decoded text. */
+  readonly text?: Uint8Array | undefined;
 }
 
 /** Throws ChecksumError where the check of a payload does not match. */
@@ -65,7 +65,7 @@ export function crc(data: Bytes): number {
 function binding({ codec, contract, promptIds, base, model, text }: Bound): number {
   const parts: Uint8Array[] = [fromHex(contract.identity)];
   const add = (letter: string, data: Uint8Array) => parts.push(Uint8Array.of(letter.charCodeAt(0)), data);
-  if (codec === "compact" && model) parts.push(model);
+  if (codec !== "predictive" && model) parts.push(model);
   if (promptIds !== null) {
     if (promptIds.some((id) => id < 0)) throw new AnchorRangeError("prompt", "ids of 0 and more", "others");
     add("P", int32Bytes(promptIds));

@@ -1,14 +1,20 @@
 /** Header and optional fields of a payload, as `peek` returns them. */
 
 /** Encoding of a payload's body. */
-export type Codec = "template-gzip" | "compact" | "predictive";
+export type Codec = "template-gzip" | "compact" | "predictive" | "portable";
 
 /** Codecs by their number in the header. */
 export const CODECS: ReadonlyMap<number, Codec> = new Map([
   [0, "template-gzip"],
   [2, "compact"],
   [3, "predictive"],
+  [4, "portable"],
 ]);
+
+/** Whether a payload of a codec is for one model in float32 activations and no other. */
+export function isBound(codec: Codec | undefined): boolean {
+  return codec === "predictive" || codec === "portable";
+}
 
 /** Optional fields of a payload. */
 export interface Extras {
@@ -26,7 +32,7 @@ export const NO_EXTRAS: Extras = { prompt: null, step: 0, totalSteps: 0, confide
 export interface Header {
   readonly version: number;
   readonly codec: Codec;
-  /** 2 hex digits: the start of the contract's identity; of codec predictive, of the model's fingerprint. */
+  /** 2 hex digits: the start of the contract's identity; of codecs bound to a model, of its fingerprint. */
   readonly tag: string;
   readonly needsPrompt: boolean;
   /** For a delta, the reference of the payload that it extends, as 2 hex digits; else null. */

@@ -8,7 +8,7 @@ import { type Bytes, toHex } from "../bytes.js";
 import { CodecError, MalformedPayloadError, OversizedPayloadError, VersionError } from "../errors.js";
 import { ByteReader } from "./byte-reader.js";
 import { readExtras } from "./extras-reader.js";
-import { CODECS, type Header, NO_EXTRAS } from "./header.js";
+import { CODECS, type Header, isBound, NO_EXTRAS } from "./header.js";
 
 /** Maximum size of a payload in bytes; a download may stop here. */
 export const MAX_PAYLOAD_BYTES = 1 << 19;
@@ -40,7 +40,7 @@ export async function openPayload(data: Bytes): Promise<{ header: Header; body: 
     const known = [...CODECS].map(([at, name]) => `${at} (${name})`).join(", ");
     throw new CodecError("codec", known, `${number} ${byte0}`, UPDATE);
   }
-  if (codec === "predictive" && !(first & NEEDS_PROMPT)) {
+  if (isBound(codec) && !(first & NEEDS_PROMPT)) {
     throw new MalformedPayloadError("header", `codec ${codec} to need its prompt`, byte0);
   }
   if (codec === "template-gzip" && first & (NEEDS_PROMPT | DELTA)) {

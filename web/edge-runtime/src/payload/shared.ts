@@ -16,7 +16,7 @@ export interface TokenBytes {
   encode(text: string): number[];
 }
 
-/** The edge model behind one prompt, with which payloads of codec predictive are decoded. */
+/** The edge model behind one prompt, to which payloads of codecs predictive and portable are bound. */
 export interface Predictor {
   /** 32 bytes that identify everything that decides its numbers: weights, graph, precision, vocabulary. */
   readonly identity: Uint8Array;
@@ -40,6 +40,6 @@ export interface Shared {
   readonly tokens?: TokenBytes | undefined;
   /** The payload that a delta extends. */
   readonly base?: Base | undefined;
-  /** The edge model behind this prompt, for codec predictive; `promptIds` then are its own. */
+  /** The edge model behind this prompt, for codecs that are bound to it; `promptIds` then are its own. */
   readonly predictor?: Predictor | undefined;
 }

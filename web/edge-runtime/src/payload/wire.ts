@@ -16,9 +16,9 @@ import { CompactCodec } from "./codecs/compact-codec.js";
 import type { DecodedBody } from "./codecs/decoded-body.js";
 import type { DecodedToken } from "./codecs/predictive-codec.js";
 import { Prior } from "./codecs/prior.js";
-import type { Header } from "./header.js";
+import { type Header, isBound } from "./header.js";
 import { openPayload } from "./opened-payload.js";
-import type { Base, Shared } from "./shared.js";
+import type { Base, Predictor, Shared } from "./shared.js";
 
 /**
  * The anchors of a payload; for a delta, the anchors of its base and its own.
@@ -36,15 +36,16 @@ export async function decode(payload: Uint8Array, shared: Shared): Promise<Ancho
     }
   }
   const { contract } = shared;
-  if (header.tag !== contract.tag) {
+  const model = isBound(header.codec) ? rightModel(header, shared.predictor) : undefined;
+  if (!model && header.tag !== contract.tag) {
     const expected = `tag ${contract.tag} of contract ${contract}`;
     const remedy = "Use the model bundle that it was made for, or ask for a payload for this one";
     throw new ContractMismatchError("contract", expected, `a payload with tag ${header.tag}`, remedy);
   }
   const base = checkedBase(header, shared.base);
-  const promptIds = header.needsPrompt ? requiredPrompt(header, shared.promptIds) : null;
-  const bound = { codec: header.codec, contract, promptIds, base };
-  if (header.codec === "compact") {
+  const promptIds = header.needsPrompt ? requiredPrompt(header, model?.promptIds ?? shared.promptIds) : null;
+  const bound = { codec: header.codec, contract, promptIds, base, text: model?.identity };
+  if (header.codec !== "template-gzip") {
     const prior = await Prior.load();
     verifyChecksum(data, { ...bound, model: prior.hash });
     const found = CompactCodec.decode(body, prior, contract, promptIds ?? [], base?.anchors ?? null);
@@ -98,13 +99,8 @@ const COMPACT = "Ask for codec compact";
  */
 export async function* decodePredictive(data: Bytes, shared: Shared): AsyncGenerator<DecodedToken, AnchorSet> {
   const { header, body } = await openPayload(data);
-  const { predictor, contract } = shared;
-  if (!predictor) throw new FingerprintError(`codec ${header.codec}`, "the device's model", "none", COMPACT);
-  const tag = toHex(predictor.identity.subarray(0, 1));
-  if (header.tag !== tag) {
-    const remedy = "Use the bundle and variant it was made with, or ask for codec compact";
-    throw new FingerprintError("fingerprint", `tag ${tag} of this model`, `a payload with tag ${header.tag}`, remedy);
-  }
+  const { contract } = shared;
+  const predictor = rightModel(header, shared.predictor);
   const base = checkedBase(header, shared.base);
   const { PredictiveCodec } = await import("./codecs/predictive-codec.js");
   const codec = new PredictiveCodec(body, contract.vocabSize, predictor, base?.anchors ?? null);
@@ -121,6 +117,15 @@ export async function* decodePredictive(data: Bytes, shared: Shared): AsyncGener
   const [stated, expected] = [statedCheck(data), expectedCheck(data, bound)];
   if (stated !== expected) throw otherPredictions(`check ${hexCheck(expected)}`, `${hexCheck(stated)} in bytes 2-3`);
   return anchorSet(found, header, contract);
+}
+
+/** The model that a payload is bound to; throws FingerprintError where it is another. */
+function rightModel(header: Header, model: Predictor | undefined): Predictor {
+  if (!model) throw new FingerprintError(`codec ${header.codec}`, "the device's model", "none", COMPACT);
+  const tag = toHex(model.identity.subarray(0, 1));
+  if (header.tag === tag) return model;
+  const remedy = "Use the bundle and variant it was made with, or ask for codec compact";
+  throw new FingerprintError("fingerprint", `tag ${tag} of this model`, `a payload with tag ${header.tag}`, remedy);
 }
 
 function otherPredictions(expected: string, found: string): FingerprintError {

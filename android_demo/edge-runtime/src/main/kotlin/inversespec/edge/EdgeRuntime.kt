@@ -83,12 +83,13 @@ class EdgeRuntime internal constructor(
         val transcript = Transcript(model.tokenizer) { if (it is Token) onToken(it) }
         val costs = Costs()
         val ids = model.promptIds(messagesOf(payload, messages))
-        if (payload != null && openPayload(payload).header.codec == Codec.PREDICTIVE) {
+        val codec = payload?.let { openPayload(it).header.codec }
+        if (payload != null && codec == Codec.PREDICTIVE) {
             val anchors = model.fillPredictive(payload, ids, options, transcript, costs, cancel)
             stats(transcript, costs, anchors?.size ?: 0, ids.size, started, doubtOf(payload))
         } else {
             val anchors = if (payload == null) model.noAnchors() else model.decode(payload, ids, null)
-            model.fill(ids, anchors, options, transcript, costs, cancel)
+            model.fill(ids, anchors, options, transcript, costs, cancel, model.of(codec))
             stats(transcript, costs, anchors.size, ids.size, started, payload?.let(::doubtOf))
         }
     }
@@ -267,7 +268,7 @@ class EdgeRuntime internal constructor(
         if (messages == null) {
             // An invalid payload is refused as such, not for its prompt.
             try {
-                if (header.codec != Codec.PREDICTIVE) {
+                if (!header.codec.bound) {
                     Wire.decode(payload, Shared(info.contract, null, model.tokenizer))
                 }
             } catch (expected: PromptRequiredException) {

@@ -7,13 +7,19 @@ enum class Codec(val number: Int, val label: String) {
 
     /** Coded against the edge model's own predictions, with which it is decoded. */
     PREDICTIVE(3, "predictive"),
+
+    /** As [COMPACT], with the few anchors that suffice for one model in float32 activations. */
+    PORTABLE(4, "portable");
+
+    /** Whether a payload is for one model in float32 activations and no other. */
+    val bound: Boolean get() = this == PREDICTIVE || this == PORTABLE
 }
 
 /**
  * Header and optional fields of a payload.
  *
- * @property tag 2 hex digits: the start of [Contract.identity] of a matching bundle; of codec predictive, the start of
- *   the model's fingerprint ([Predictor.identity]).
+ * @property tag 2 hex digits: the start of [Contract.identity] of a matching bundle; where the codec is bound to a
+ *   model, the start of its fingerprint ([Predictor.identity]).
  * @property baseRef for a delta, the reference of the payload that it extends, as 2 hex digits.
  * @property size bytes of the payload; [bodyBytes]: bytes of its body, which holds the anchors.
  */

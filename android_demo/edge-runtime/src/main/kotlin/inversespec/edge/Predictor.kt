@@ -1,7 +1,7 @@
 package inversespec.edge
 
 /**
- * The edge model behind one prompt, with which payloads of codec predictive are decoded.
+ * The edge model behind one prompt, to which payloads of codecs predictive and portable are bound.
  *
  * @property identity 32 bytes that identify everything that decides its numbers: weights, graph, precision, vocabulary.
  * @property promptIds the ids before the answer.

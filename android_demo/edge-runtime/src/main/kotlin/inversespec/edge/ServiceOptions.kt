@@ -7,8 +7,8 @@ package inversespec.edge
  *   for a stream of them. Empty is the service's own choice.
  * @property stream decode at once and refine the answer as payloads arrive, instead of waiting for the payload.
  * @property fallback answer without anchors where the service cannot be reached, instead of failing.
- * @property codec [Codec.COMPACT] or [Codec.PREDICTIVE]; null is the service's own choice. A predictive payload that
- *   this device cannot decode is replaced by a compact one.
+ * @property codec [Codec.COMPACT], [Codec.PORTABLE] or [Codec.PREDICTIVE]; null is the service's own choice. A payload for
+ *   another model, or that this device cannot decode, is replaced by a compact one.
  * @property confidence whether payloads say how sure the diffusion model is of each anchor, 2 bits each: [ServiceReport.doubt].
  */
 data class ServiceOptions @JvmOverloads constructor(
@@ -25,8 +25,8 @@ data class ServiceOptions @JvmOverloads constructor(
         if (fractions.size > 1 && !stream) {
             throw UsageException("fractions: expected one without stream, found ${fractions.size}")
         }
-        if (codec != null && codec != Codec.COMPACT && codec != Codec.PREDICTIVE) {
-            throw UsageException("codec: expected compact or predictive, found ${codec.label}")
+        if (codec == Codec.TEMPLATE_GZIP) {
+            throw UsageException("codec: expected compact, portable or predictive, found ${codec.label}")
         }
     }
 }

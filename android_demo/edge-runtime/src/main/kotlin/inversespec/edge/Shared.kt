@@ -11,7 +11,7 @@ class Base(val data: ByteArray, val anchors: AnchorSet)
  *   where [Header.needsPrompt].
  * @property tokens the tokenizer, for the template codecs.
  * @property base the payload that a delta extends.
- * @property predictor the edge model behind this prompt, for codec predictive; [promptIds] then are its own.
+ * @property predictor the edge model behind this prompt, for codecs that are bound to it; [promptIds] then are its own.
  */
 class Shared(
     val contract: Contract,

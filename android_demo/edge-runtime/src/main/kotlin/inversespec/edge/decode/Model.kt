@@ -24,8 +24,8 @@ internal class Costs {
 /**
  * The parts of an open model: tokenizer, form of prompts, and the model in two forms, for any number of callers.
  *
- * @param shared generates and forces tokens. [openPredictive] loads the model with float32 activations, with which
- *   payloads of codec predictive are decoded, on first use. [fingerprint]: of the open variant.
+ * @param shared generates and forces tokens. [openPredictive] loads the model with float32 activations, which
+ *   payloads of codecs predictive and portable are for, on first use. [fingerprint]: of the open variant.
  */
 internal class Model(
     val info: BundleInfo,
@@ -64,9 +64,17 @@ internal class Model(
         costs.add(ForcedDecoder(engine, prompt, anchors, options, stopped, transcript.ids, transcript::add).run())
     }
 
-    /** Decodes a payload of a codec that takes no model. */
+    /** The model that writes around the anchors of a payload of this codec; null for no payload. */
+    fun of(codec: Codec?): SharedModel = if (codec?.bound == true) predictive else shared
+
+    /** Decodes a payload of a codec that runs no model. */
     fun decode(payload: ByteArray, prompt: IntArray, base: Base?): AnchorSet =
-        Wire.decode(payload, Shared(info.contract, prompt, tokenizer, base))
+        Wire.decode(payload, Shared(info.contract, prompt, tokenizer, base, Named(fingerprint, prompt)))
+
+    /** The model by its name only. */
+    private class Named(override val identity: ByteArray, override val promptIds: IntArray) : Predictor {
+        override fun row(text: List<Int>) = error("codec: expected one that runs no model")
+    }
 
     /**
      * Decodes a payload of codec predictive, one pass per position; null where cancelled. Throws FingerprintException at

@@ -31,6 +31,7 @@ internal class OnlineAnswer(
     private var feed: PayloadFeed? = null
     private var asked = false
     private var base: Base? = null
+    private var on = model.shared
 
     /** The latest anchors, or none. */
     var anchors: AnchorSet = model.noAnchors()
@@ -81,8 +82,8 @@ internal class OnlineAnswer(
         val received = next()
         if (cancel.isCancelled) return
         if (received != null && isPredictive(received)) return fillPredictive(received)
-        if (received != null) take(received)
-        model.fill(promptIds, anchors, options, transcript, costs, cancel)
+        if (received != null && !take(received)) return fill() // a compact one is coming
+        model.fill(promptIds, anchors, options, transcript, costs, cancel, on)
     }
 
     /** Emits the tokens of a predictive payload while it is decoded, and those that follow. */
@@ -102,19 +103,20 @@ internal class OnlineAnswer(
         var rest = options
         var eosFrom = 0
         while (true) {
-            model.fill(promptIds, anchors, rest, transcript, costs, cancel) { cancel.isCancelled || feed?.isReady == true }
+            val before = on
+            model.fill(promptIds, anchors, rest, transcript, costs, cancel, on) { cancel.isCancelled || feed?.isReady == true }
             rest = options.copy(echoPrompt = false)
             if (cancel.isCancelled) return
             askOnDoubt() // of an answer that is shorter than what is watched
             val received = next() ?: break
             if (!take(received)) continue
             val ending = Ending.of(anchors, model.info.context - promptIds.size, options.maxTokens)
-            transcript.retract(Refinement.kept(transcript.tokens, anchors, ending, eosFrom))
+            transcript.retract(Refinement.kept(transcript.tokens, anchors, ending, eosFrom, on == before))
             eosFrom = ending.eosFrom
         }
         // A failure of the service may have ended the run before its end.
         if (!cancel.isCancelled && costs.stop == Stop.CANCELLED) {
-            model.fill(promptIds, anchors, rest, transcript, costs, cancel)
+            model.fill(promptIds, anchors, rest, transcript, costs, cancel, on)
         }
     }
 
@@ -135,17 +137,18 @@ internal class OnlineAnswer(
 
     /** Decodes a payload and makes its anchors the latest; false where it is asked for again, or where stopped. */
     private fun take(received: ReceivedPayload): Boolean {
-        val on = if (received.delta) base else null
-        anchors = if (isPredictive(received)) {
-            try {
-                model.decodePredictive(received.data, promptIds, on, costs, cancel) ?: return false
-            } catch (other: FingerprintException) {
-                askForCompact(other)
-                return false
+        val old = if (received.delta) base else null
+        anchors = try {
+            if (isPredictive(received)) {
+                model.decodePredictive(received.data, promptIds, old, costs, cancel) ?: return false
+            } else {
+                model.decode(received.data, promptIds, old)
             }
-        } else {
-            model.decode(received.data, promptIds, on)
+        } catch (other: FingerprintException) {
+            askForCompact(other)
+            return false
         }
+        on = model.of(openPayload(received.data).header.codec)
         arrived(received)
         return true
     }

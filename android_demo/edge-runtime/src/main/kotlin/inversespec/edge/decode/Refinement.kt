@@ -12,14 +12,14 @@ internal object Refinement {
      *
      * @param ending the stop rule under the anchors [now]; [eosFrom]: [Ending.eosFrom] under those before.
      */
-    fun kept(answer: List<Token>, now: AnchorSet, ending: Ending, eosFrom: Int): Int {
+    fun kept(answer: List<Token>, now: AnchorSet, ending: Ending, eosFrom: Int, sameModel: Boolean = true): Int {
         val forced = now.byPosition
         var kept = minOf(answer.size, ending.end, now.length ?: Int.MAX_VALUE)
         // From here on an end token may have been suppressed that now counts.
         if (ending.eosFrom < eosFrom) kept = minOf(kept, ending.eosFrom)
         for (token in answer.subList(0, kept)) {
             val wanted = forced[token.position]
-            if (if (wanted == null) token.source == Source.ANCHOR else wanted != token.id) return token.position
+            if (if (wanted == null) !sameModel || token.source == Source.ANCHOR else wanted != token.id) return token.position
         }
         return kept
     }

@@ -4,9 +4,16 @@ import inversespec.edge.*
 import inversespec.edge.payload.codecs.ModelFile
 
 /** Verifies the check of a payload; throws ChecksumException where it does not match. */
-internal fun verifyChecksum(data: ByteArray, codec: Codec, contract: Contract, promptIds: IntArray?, base: Base?) {
+internal fun verifyChecksum(
+    data: ByteArray,
+    codec: Codec,
+    contract: Contract,
+    promptIds: IntArray?,
+    base: Base?,
+    fingerprint: ByteArray? = null,
+) {
     val found = statedCheck(data)
-    val expected = expectedCheck(data, codec, contract, promptIds, base)
+    val expected = expectedCheck(data, codec, contract, promptIds, base, fingerprint)
     if (found == expected) return
     val cause = if (promptIds == null) {
         "the bytes were changed on their way, or it was made for another contract than $contract; " +
@@ -26,7 +33,8 @@ internal fun statedCheck(data: ByteArray): Int = uint16(data, 2)
 /**
  * The check that a payload with these bytes should have.
  *
- * @param text for codec predictive, the model's fingerprint and the digest of the decoded text.
+ * @param text the fingerprint of the model that the codec is bound to and, of codec predictive, the digest of the
+ *   decoded text.
  */
 internal fun expectedCheck(
     data: ByteArray,
@@ -54,7 +62,7 @@ internal fun crc(data: ByteArray): Int {
 /** 16 bits of a hash over everything that a payload depends on: contract, model file, prompt, base, text. */
 private fun binding(codec: Codec, contract: Contract, promptIds: IntArray?, base: Base?, text: ByteArray?): Int {
     val parts = arrayListOf(contract.identity.hexToBytes())
-    if (codec == Codec.COMPACT) parts += ModelFile.hash
+    if (codec == Codec.COMPACT || codec == Codec.PORTABLE) parts += ModelFile.hash
     if (promptIds != null) {
         if (promptIds.any { it < 0 }) {
             throw AnchorRangeException("prompt: expected ids of 0 and more, found others; give the tokenizer's ids")

@@ -43,7 +43,7 @@ internal fun openPayload(data: ByteArray): OpenedPayload {
         "codec: expected ${Codec.values().joinToString { "${it.number} (${it.label})" }}, found $number " +
             "in byte 0 (${hexByte(first)}); update this software to read it",
     )
-    if (codec == Codec.PREDICTIVE && first and NEEDS_PROMPT == 0) {
+    if (codec.bound && first and NEEDS_PROMPT == 0) {
         throw MalformedPayloadException(
             "header: expected codec ${codec.label} to need its prompt, found byte 0 ${hexByte(first)}",
         )

@@ -10,16 +10,17 @@ internal object Wire {
         val header = payload.header
         val contract = shared.contract
         if (header.codec == Codec.PREDICTIVE) return decodePredictive(data, shared) { _, _, _, _ -> }
-        if (header.tag != contract.tag) {
+        val bound = if (header.codec.bound) rightPredictor(header, shared) else null
+        if (bound == null && header.tag != contract.tag) {
             throw ContractMismatchException(
                 "contract: expected tag ${contract.tag} of contract $contract, found a payload with tag " +
                     "${header.tag}; use the model bundle that it was made for, or ask for a payload for this one",
             )
         }
         val base = checkedBase(header, shared.base)
-        val promptIds = if (header.needsPrompt) requiredPrompt(header, shared.promptIds) else null
-        verifyChecksum(data, header.codec, contract, promptIds, base)
-        val body = if (header.codec == Codec.COMPACT) {
+        val promptIds = if (header.needsPrompt) requiredPrompt(header, bound?.promptIds ?: shared.promptIds) else null
+        verifyChecksum(data, header.codec, contract, promptIds, base, bound?.identity)
+        val body = if (header.codec != Codec.TEMPLATE_GZIP) {
             CompactCodec.decode(payload.body, contract, promptIds ?: IntArray(0), base?.anchors)
         } else {
             TemplateCodec.decode(payload.body, tokenizer(header, shared))
@@ -40,16 +41,7 @@ internal object Wire {
     ): AnchorSet {
         val payload = openPayload(data)
         val header = payload.header
-        val predictor = shared.predictor ?: throw FingerprintException(
-            "codec ${header.codec.label}: expected the device's model (predictor), found none; ask for codec compact",
-        )
-        val tag = predictor.identity.copyOf(1).toHex()
-        if (header.tag != tag) {
-            throw FingerprintException(
-                "fingerprint: expected tag $tag of this model, found a payload with tag ${header.tag}; use the " +
-                    "bundle and variant it was made with, or ask for codec compact",
-            )
-        }
+        val predictor = rightPredictor(header, shared)
         val base = checkedBase(header, shared.base)
         val codec = PredictiveCodec(payload.body, shared.contract.vocabSize, predictor, base?.anchors, onToken)
         val body = try {
@@ -67,6 +59,19 @@ internal object Wire {
             throw otherPredictions("expected check ${hexCheck(expected)}, found ${hexCheck(found)} in bytes 2-3")
         }
         return anchorSet(body, header, shared.contract)
+    }
+
+    /** The predictor that a payload is bound to; throws FingerprintException where it is another. */
+    private fun rightPredictor(header: Header, shared: Shared): Predictor {
+        val predictor = shared.predictor ?: throw FingerprintException(
+            "codec ${header.codec.label}: expected the device's model (predictor), found none; ask for codec compact",
+        )
+        val tag = predictor.identity.copyOf(1).toHex()
+        if (header.tag == tag) return predictor
+        throw FingerprintException(
+            "fingerprint: expected tag $tag of this model, found a payload with tag ${header.tag}; use the " +
+                "bundle and variant it was made with, or ask for codec compact",
+        )
     }
 
     private fun otherPredictions(what: String) = FingerprintException(

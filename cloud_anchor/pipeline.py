@@ -29,8 +29,8 @@ from cloud_anchor.selection.translate import TranslatedRun, Translation
 from cloud_anchor.shipped import PAIRS
 from common.progress import Progress, Silent
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
-from edge_runtime.client.chat_server import PREFIX, ChatServer
 from edge_runtime.bundle.manifest import PORTABLE_GUARD
+from edge_runtime.client.chat_server import PREFIX, ChatServer
 from edge_runtime.finished import payload_of
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import Prompt

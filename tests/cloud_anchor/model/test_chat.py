@@ -22,7 +22,7 @@ from edge_runtime.errors import UsageError
 from edge_runtime.finished import payload_of
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import as_messages
-from payload import Base, Codec, Shared, decode
+from payload import AUTO, Base, Codec, Shared, decode
 from tests.cloud_anchor.serve.service_runner import local, served
 from tests.edge_runtime.client.chat_servers import chat_server, event, fails, says
 from tests.shipped import TINY_BUNDLE
@@ -52,7 +52,7 @@ def test_an_answer_is_the_payload_of_its_text_and_a_conversation_reaches_the_ser
         pipeline = Pipeline.open("any", backend=address, edge=edge)
         (result,) = pipeline.make([talk], pipeline.plan([talk]))
         (part,) = pipeline.select([talk], [result.run], Selection(EDGE_AWARE))
-    assert pipeline.payload(result, pipeline.codec) == payload_of(edge, TEXT.strip(), talk)
+    assert pipeline.payload(result, AUTO) == payload_of(edge, TEXT.strip(), talk)
     assert 0 < len(part.anchors) <= len(result.anchors)
     assert asked[0]["messages"] == [message._asdict() for message in talk]
     assert result.run.stopped_by == "finished"

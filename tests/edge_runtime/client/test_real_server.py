@@ -21,6 +21,7 @@ from edge_runtime.errors import CloudRefusedError, CloudUnavailableError
 from edge_runtime.finished import payload_of
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import as_messages
+from payload import AUTO
 from tests.shipped import TINY_BUNDLE
 
 PROMPTS = [
@@ -79,7 +80,7 @@ def test_its_stream_is_its_answer_and_the_device_writes_the_same_bytes(address: 
     assert text == whole(address, prompt).strip()
     pipeline = Pipeline.open("any", backend=server, edge=edge)
     (result,) = pipeline.make([prompt], pipeline.plan([prompt]))
-    data = pipeline.payload(result, pipeline.codec)
+    data = pipeline.payload(result, AUTO)
     assert data == payload_of(edge, text, prompt)
     written = edge.fill(edge.read(data, prompt))
     assert b"".join(edge.bundle.tokenizer.token_bytes(token.id) for token in written).decode() == text

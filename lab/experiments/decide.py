@@ -49,7 +49,7 @@ def options_of(item: Item, others: Mapping[str, Sequence[str]]) -> tuple[Form, i
     if item.benchmark == "choice":
         listed = _listed(item)
         texts = [f" {text} ({letter})" for text, letter in listed]
-        right = [letter for _, letter in listed].index(key["expected"][0])
+        right = [text for text, _ in listed].index(key["expected"][1])
         return _form("That is", texts), right
     if item.benchmark == "comparison":
         # Every wording of a comparison ends with its verdict.
@@ -135,7 +135,7 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
         add("the same, options in another order", at, scores, again[at][1])
     for passes in (1, 2):
         for at, scores, _ in read({at: _apart(whole[at]) for at in choices}, passes=passes):
-            add("option and letter as two questions", at, scores, label[at], passes)
+            add(f"option and letter apart, {passes} passes", at, scores, label[at], passes)
     named = {at: whole[at].slots[0].options[at % 2].strip() for at in pairs}
     for at, scores, _ in read({at: _form(f"Is it {named[at]}?", YES_NO) for at in pairs}):
         add(CLOUD_YES_NO, at, scores, int(label[at] != at % 2), kind="comparison, yes or no")

@@ -132,7 +132,8 @@ def check_module(module: str, arguments: list[str]) -> None:
         return
     done = parsed(module, arguments)
     says = {action.dest: action.help or "" for action in done.parser._actions}
-    for option in ("model", "edge", "target", "bundle"):
+    of_server = str(getattr(done.found, "backend", None)).startswith("openai:")  # which has models of its own
+    for option in ("edge", "target", "bundle", *(() if of_server else ("model",))):
         value = getattr(done.found, option, None) or []
         for each in map(str, value if isinstance(value, list) else [value]):
             assert names_something(each, module) or each in says[option], (

@@ -211,5 +211,5 @@ def fields(schema: Any) -> str:
         known = [key for key in ("enum", "minimum", "maximum", "default") if of.get(key) is not None]
         ranges = (f"{key} {of[key]}" for key in known)
         says = " ".join([*of.get("description", "").split(), *ranges]).replace("|", " ")
-        rows.append(f"| `{name}` | {' or '.join(kinds)} | {says} |")
+        rows.append(f"| `{name}` | {' or '.join(map(str, kinds))} | {says} |")
     return "\n".join(rows)

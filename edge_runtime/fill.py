@@ -78,7 +78,7 @@ class _FillArguments(ModelOptions, OutputOptions, PromptOptions, GrammarOptions,
     )
     codec: str | None = option(
         None,
-        "compact; portable: fewer anchors, for this variant only; or predictive: fewest bytes, more passes",
+        "compact; portable or predictive: fewer bytes, slower",
         choices=("compact", "portable", "predictive"),
         metavar="NAME",
     )

@@ -35,10 +35,10 @@ try {
 /** What a page loads at once to open a model, fill and ask; and the whole package, which has more for rare payloads. */
 async function checkSize() {
   for (const [what, contents, most, split] of [
-    ["open, fill, ask", 'export { EdgeModel } from "./dist/index.js"', 64, true],
-    ["the same in a worker", 'import "./dist/worker/serve.js"', 65, true],
+    ["open, fill, ask", 'export { EdgeModel } from "./dist/index.js"', 65, true],
+    ["the same in a worker", 'import "./dist/worker/serve.js"', 66, true],
     ["the page beside a worker", 'export { EdgeWorker } from "./dist/index.js"', 12, true],
-    ["everything", 'export * from "./dist/index.js"', 79, false],
+    ["everything", 'export * from "./dist/index.js"', 84, false],
   ]) {
     const { outputFiles, metafile } = await build({
       stdin: { contents, resolveDir: root },

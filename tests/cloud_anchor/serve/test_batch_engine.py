@@ -398,8 +398,13 @@ def test_a_run_without_commits_sends_no_anchors(engine: BatchEngine, pipeline: P
 @pytest.mark.parametrize(
     ("text", "expected", "found", "remedy"),
     [
-        ("a: expected at least 9, the least, found 3. Allow it.", "at least 9, the least", "3", "Allow it."),
-        ("steps: expected 1 to 4, found 9", "1 to 4", "9", "Change the request accordingly."),
+        (
+            "a: expected at least 9, the least, found 3. Allow it.",
+            "a: at least 9, the least",
+            "3",
+            "Allow it.",
+        ),
+        ("steps: expected 1 to 4, found 9", "steps: 1 to 4", "9", "Change the request accordingly."),
         ("something broke", "a request that can be served", "something broke", "Change the request."),
     ],
 )

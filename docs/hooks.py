@@ -186,7 +186,7 @@ def http() -> str:
     backend = importlib.import_module("cloud_anchor.serve.batching.backend")
     keys = importlib.import_module("cloud_anchor.serve.http.keys").ApiKeys(["k" * 24])
     limits = importlib.import_module("cloud_anchor.serve.settings").Limits()
-    ways = (("edge-aware", "paper", "confidence"), ("compact", "predictive"))
+    ways = (("edge-aware", "paper", "confidence"), ("compact", "portable", "predictive"))
     info = backend.ServiceInfo("MODEL", "", {}, 192, 192, 19, 512, *ways, limits)
     app = serve.create_app(SimpleNamespace(info=info), keys, limits)
     schema = app.app.openapi()

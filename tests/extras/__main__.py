@@ -132,7 +132,7 @@ def make_inputs(folder: Path) -> Path:
     make_dream(folder / "dream")
     output([sys.executable, "-m", "lab.benches.random_checkpoint", str(folder / "qwen")])
     write_gguf(folder / "qwen", folder / "qwen.gguf", "f32", "f32")
-    anchor = ["-m", "cloud_anchor.anchor", "--model", "testbed", "--prompt", PROMPT]
+    anchor = ["-m", "cloud_anchor.anchor", "--model", "testbed", "--codec", "compact", "--prompt", PROMPT]
     output([sys.executable, *anchor, "-o", str(folder / "edge.bin")])
     return folder
 

@@ -2,9 +2,9 @@
 
 Responsible for the table alone. Not responsible for running it (see `__main__`).
 
-Commands run in an empty folder with these inputs in it: `edge.bin`, a payload for PROMPT by the shipped pair;
-`dream`, a random checkpoint in Dream's layout with a chat template of its own; `qwen`, a random Qwen2
-with one, and `qwen.gguf`, the same.
+Commands run in an empty folder with these inputs in it: `edge.bin`, a payload of codec compact for PROMPT by
+the shipped pair; `dream`, a random checkpoint in Dream's layout with a chat template of its own; `qwen`, a
+random Qwen2 with one, and `qwen.gguf`, the same.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ enum class Codec(val number: Int, val label: String) {
     PORTABLE(4, "portable");
 
     /** Whether a payload is for one model in float32 activations and no other. */
-    val bound: Boolean get() = this == PREDICTIVE || this == PORTABLE
+    internal val bound: Boolean get() = this == PREDICTIVE || this == PORTABLE
 }
 
 /**

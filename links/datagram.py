@@ -95,6 +95,10 @@ class Link(ABC):
         """Who is at a peer's address, where one sender may have many."""
         return peer
 
+    def in_text(self, peer: str | None) -> bool:
+        """Whether what a peer sends, and wants to be sent, are no frames but messages in plain text."""
+        return False
+
     def cost(self, size: int) -> FrameCost:
         """What a frame of so many bytes costs."""
         return self.profile.cost(size)

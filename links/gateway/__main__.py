@@ -141,12 +141,14 @@ def _run(args: _GatewayArguments) -> int:
                 f"link: expected the service's end of one, such as udp-listen:7777, found {args.link!r:.100}"
             )
         source: AnchorSource
+        plain = None
         if client is not None:
             source = ServiceSource.open(client, edge.bundle.contract.identity, confidence=args.confidence)
             source = FormSource(forms, client, source)
         else:
             assert server is not None  # the parser requires one of them
-            source = FormSource(forms, server, ChatSource(server, edge))
+            chat = ChatSource(server, edge)
+            plain, source = chat.text, FormSource(forms, server, chat)
         if args.seals:
             link = SealedLink(link, [Seal(path) for path in args.seals])
         if args.bundle_port is not None:
@@ -175,6 +177,7 @@ def _run(args: _GatewayArguments) -> int:
             predictive=args.predictive_from_anyone or client is None or None,
             quota=quota if tariff.price else None,
             bundle=edge.bundle.path.resolve().name,
+            plain=plain,
         )
         before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
         try:

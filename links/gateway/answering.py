@@ -45,6 +45,7 @@ from links.gateway.limits import Allowance, FailedFrames, Rate, ReadingLimits, o
 from links.gateway.outbox import Outbox
 from links.gateway.refusals import RETRY_SECONDS, refusal_of
 from links.gateway.service import AnchorSource
+from links.plain import messages
 from links.quota import Quota
 from payload import Shared
 from payload.errors import ChecksumError, PayloadError
@@ -57,6 +58,9 @@ IDLE_SECONDS, BUSY_SECONDS = 0.5, 0.02
 
 COMPLAINTS = Rate(1 / 30, 1)
 """How often a peer is told that its frames are not read."""
+
+NO_ANSWER = "No answer now. Please ask again in a minute."
+"""The refusal in plain text."""
 
 REPEATED_CHAINS = Rate(1 / 3, 1)
 """How often a peer gets all frames of an answer again; a device asks again after longer pauses."""
@@ -102,6 +106,13 @@ class Unread(NamedTuple):
     error: Exception
 
 
+class Message(NamedTuple):
+    """A part of an answer in plain text."""
+
+    data: bytes
+    last: bool
+
+
 class Gateway:
     """Answers the questions on one link. `receive` and `poll` are for one thread.
 
@@ -114,6 +125,7 @@ class Gateway:
     predictive: whose questions are read with the edge model: True: anyone's; None: those of a link where
              frames are authenticated. The others are told to ask in another codec.
     quota:   of the money that frames cost; None for any. bundle: the name of the one that devices need.
+    plain:   answers a question in plain text (see `Link.in_text`); None: such questions are ignored.
     """
 
     def __init__(
@@ -127,13 +139,14 @@ class Gateway:
         predictive: bool | None = None,
         quota: Quota | None = None,
         bundle: str = "",
+        plain: Callable[[str], str] | None = None,
     ) -> None:
         self.link, self.context, self.source = link, context, source
         self._mine = context.contract.identity, bundle
         self.limits = limits or GatewayLimits()
         predictive = link.authenticated if predictive is None else predictive
         self.runs = self.repeats = self.ignored = self.refused = self.challenged = 0
-        self._start = start
+        self._start, self._plain = start, plain
         self._kept: OrderedDict[Key, KeptAnswer] = OrderedDict()
         self._running: Counter[str | None] = Counter()
         self._results: queue.SimpleQueue[tuple[Key, JobResult]] = queue.SimpleQueue()
@@ -158,6 +171,9 @@ class Gateway:
     def receive(self, datagram: Datagram) -> None:
         """Take a frame that has arrived."""
         peer = datagram.peer
+        if self.link.in_text(peer):
+            self._receive_text((peer, datagram.data))
+            return
         try:
             frame, cookie = split_cookie(datagram.data)
         except PayloadError:
@@ -167,11 +183,7 @@ class Gateway:
             self._challenge(peer, frame)
             return
         key = peer, frame
-        answer = self._kept.get(key)
-        if answer is not None:
-            self._kept.move_to_end(key)
-            self.repeats += 1
-            self._send_answer(key, answer)
+        if self._repeated(key):
             return
         try:
             head = peek_question(frame, self.context)
@@ -183,9 +195,30 @@ class Gateway:
         if code is not None:
             self.ignored += 1
             later = RETRY_SECONDS if code is RefusalCode.OVERLOADED else None
-            self._refuse_rarely(peer, Refusal(head.id, code, later))
+            self._refuse_rarely(key, Refusal(head.id, code, later))
             return
         self._ask(key, head)
+
+    def _repeated(self, key: Key) -> bool:
+        """Whether a question has been asked before; then its answer is sent again."""
+        answer = self._kept.get(key)
+        if answer is None:
+            return False
+        self._kept.move_to_end(key)
+        self.repeats += 1
+        self._send_answer(key, answer)
+        return True
+
+    def _receive_text(self, key: Key) -> None:
+        """Have a question in plain text answered in plain text."""
+        text = key[1].decode(errors="replace").strip()
+        if self._plain is None or not text:
+            self.ignored += 1
+        elif not self._repeated(key):
+            if self._full(key[0]):
+                self._refuse_rarely(key, Refusal(0, RefusalCode.OVERLOADED, RETRY_SECONDS))
+            elif self.outbox.affords(key[0], self.link.largest):
+                self._begin(key, lambda: self._run_text(key, text))
 
     def _challenge(self, peer: str | None, frame: bytes) -> None:
         """Ask an address to show that it receives, with no more bytes than came from it."""
@@ -200,20 +233,26 @@ class Gateway:
     def _ask(self, key: Key, head: QuestionHead) -> None:
         """Have a question that has not been asked before read, and answered by the service."""
         room = self.room if head.room is None else min(head.room, self.room)
-        peer, limits = key[0], self.limits
         if room < MIN_PAYLOAD_BYTES:
-            self._refuse(peer, Refusal(head.id, RefusalCode.TOO_LONG))
+            self._refuse(key, Refusal(head.id, RefusalCode.TOO_LONG))
             return
-        if self.running >= limits.running or self._running[peer] >= limits.running_of_peer:
-            self._refuse(peer, Refusal(head.id, RefusalCode.OVERLOADED, RETRY_SECONDS))
+        if self._full(key[0]):
+            self._refuse(key, Refusal(head.id, RefusalCode.OVERLOADED, RETRY_SECONDS))
             return
-        if not self.outbox.affords(peer, 1):
+        if not self.outbox.affords(key[0], 1):
             return  # a refusal would cost as much as an answer
+        self.reading.begin(head.kind, key[0])
+        self._begin(key, lambda: self._run(key, head, room))
+
+    def _full(self, peer: str | None) -> bool:
+        """Whether no job of a peer can begin."""
+        return self.running >= self.limits.running or self._running[peer] >= self.limits.running_of_peer
+
+    def _begin(self, key: Key, job: Callable[[], None]) -> None:
         self._kept[key] = KeptAnswer()
         self._forget()
-        self._running[peer] += 1
-        self.reading.begin(head.kind, peer)
-        self._start(lambda: self._run(key, head, room))
+        self._running[key[0]] += 1
+        self._start(job)
 
     def _forget(self) -> None:
         """Drop the oldest answers beyond the limit, except those being made."""
@@ -244,6 +283,17 @@ class Gateway:
             reply = refusal_of(error, question.id, *self._mine)
         self._results.put((key, reply))
 
+    def _run_text(self, key: Key, text: str) -> None:
+        """The job for a question in plain text."""
+        assert self._plain is not None
+        try:
+            parts = messages(self._plain(text), self.link.largest)
+        except Exception as error:
+            self._results.put((key, refusal_of(error, 0, *self._mine)))
+            return
+        for number, data in enumerate(parts, 1):
+            self._results.put((key, Message(data, number == len(parts))))
+
     def poll(self) -> float | None:
         """Take up the results of jobs and send what may be sent; returns the seconds after which a frame that
         waits may go, None where none does.
@@ -269,22 +319,23 @@ class Gateway:
             if isinstance(reply.error, PayloadError):  # the same bytes will fail again
                 self._failed.add(key[1], refusal.code)
             self.ignored += 1
-            self._refuse_rarely(key[0], refusal)
+            self._refuse_rarely(key, refusal)
             return
         if isinstance(reply, Refusal):
             if answer.frames:  # the first payloads are useful without the others: the device has them
                 log.warning("question %d of %s: the service broke off: %s", reply.id, key[0], reply.code.name)
                 return
-            self._refuse(key[0], reply)
+            self._refuse(key, reply)
             if reply.code in (RefusalCode.OVERLOADED, RefusalCode.FAILED):
                 del self._kept[key]  # the same frame may find it recovered
             else:
-                answer.frames.append(encode_reply(reply))
+                answer.frames.append(self._encoded(key, reply))
             return
-        answer.frames.append(encode_reply(reply))
+        self.runs += isinstance(reply, Message) and not answer.frames
+        answer.frames.append(self._encoded(key, reply))
         if reply.last:
             sizes = [len(frame) for frame in answer.frames]
-            log.info("answer %d to %s: frames of %s bytes", reply.id, key[0], sizes)
+            log.info("answer to %s: frames of %s bytes", key[0], sizes)
         if self.link.profile.window is None or len(answer.frames) == 1:
             self.outbox.put(answer.frames[-1], key[0], answer)
             answer.turn += 1
@@ -302,30 +353,35 @@ class Gateway:
         for frame in frames:
             self.outbox.put(frame, key[0], answer)
 
-    def _refuse(self, peer: str | None, refusal: Refusal) -> None:
+    def _refuse(self, key: Key, refusal: Refusal) -> None:
         self.refused += 1
-        log.info("refused %d of %s: %s", refusal.id, peer, refusal.code.name)
-        self.outbox.put(encode_reply(refusal), peer)
+        log.info("refused %d of %s: %s", refusal.id, key[0], refusal.code.name)
+        self.outbox.put(self._encoded(key, refusal), key[0])
+
+    def _encoded(self, key: Key, reply: AnswerFrame | Refusal | Message) -> bytes:
+        """A reply as its peer reads it."""
+        if isinstance(reply, Message):
+            return reply.data
+        return NO_ANSWER.encode() if self.link.in_text(key[0]) else encode_reply(reply)
 
     def _complain(self, key: Key, error: PayloadError) -> None:
         """Say why a frame cannot be read, where it is likely to be a question for this gateway."""
         self.ignored += 1
-        peer, frame = key
         try:
-            head = peek_frame(frame)
+            head = peek_frame(key[1])
         except PayloadError:
             return
         if not head.kind.is_question or isinstance(error, ChecksumError):
             return  # another program's, or damaged: it will be sent again
-        self._refuse_rarely(peer, refusal_of(error, head.id, *self._mine))
+        self._refuse_rarely(key, refusal_of(error, head.id, *self._mine))
 
-    def _refuse_rarely(self, peer: str | None, refusal: Refusal) -> None:
-        if self._complaints.take(peer, 1, self.link.clock()):
-            self._refuse(peer, refusal)
+    def _refuse_rarely(self, key: Key, refusal: Refusal) -> None:
+        if self._complaints.take(key[0], 1, self.link.clock()):
+            self._refuse(key, refusal)
 
 
-JobResult = AnswerFrame | Refusal | Question | Unread
-"""In order: a question or that it is unread, then its answer's frames or a refusal."""
+JobResult = AnswerFrame | Message | Refusal | Question | Unread
+"""In order: a question or that it is unread (none for plain text), then its answer's frames or a refusal."""
 
 
 def serve_link(gateway: Gateway, stopped: Callable[[], bool]) -> None:

@@ -17,6 +17,7 @@ from edge_runtime.errors import CloudUnavailableError, UsageError
 from edge_runtime.finished import chain_of
 from edge_runtime.form import Form
 from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.text.chat import Prompt
 from links.frames import Question
 from links.frames.conversation import decision_of, messages_of
 from payload import Codec
@@ -82,12 +83,17 @@ class ChatSource:
 
     def payloads(self, question: Question, room: int) -> Iterator[ReceivedPayload]:
         prompt = messages_of(question.text)
-        text = "".join(self.server.answer(prompt)).strip()
-        if not text:
-            raise CloudUnavailableError(f"{self.server.client}: expected an answer, found none")
+        text = self.text(prompt)
         codec = Codec.PREDICTIVE if question.predictive else Codec.COMPACT
         for data, delta, last in chain_of(self.edge, text, prompt, room, codec):
             yield ReceivedPayload(data, delta, last)
+
+    def text(self, prompt: Prompt) -> str:
+        """The server's answer; raises CloudUnavailableError where there is none."""
+        text = "".join(self.server.answer(prompt)).strip()
+        if not text:
+            raise CloudUnavailableError(f"{self.server.client}: expected an answer, found none")
+        return text
 
 
 @dataclass(frozen=True)

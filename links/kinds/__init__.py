@@ -37,7 +37,7 @@ def _meshtastic(address: LinkAddress) -> Link:
     return open_meshtastic(address)
 
 
-_RADIO = ("channel", "to")
+_RADIO = ("channel", "text", "to")
 
 KINDS: dict[str, LinkKind] = {
     "udp": LinkKind(_udp, "udp:gateway.example.com:7777"),

@@ -1,5 +1,8 @@
 """Frames over Meshtastic, a mesh of LoRa radios: packets of the port for private applications.
 
+A service that is asked for it (text=on) takes messages of the port for text too, which any app of the mesh
+sends.
+
 Responsible for a radio on a serial port or on the network, through the library `meshtastic`, and for what the
 radio refuses. Not responsible for the mesh: the radio's firmware sends, repeats, encrypts and keeps to the
 duty cycle.
@@ -35,6 +38,8 @@ CHECKED = 1.0
 """Seconds between looks at the connection while nothing arrives."""
 SENT_KEPT = 64
 EVERYBODY = 0xFFFFFFFF
+TEXT = "/text"
+"""Behind the name of a peer that has sent a message in plain text."""
 
 MISSING_KEY = {"PKI_FAILED", "PKI_UNKNOWN_PUBKEY", "PKI_SEND_FAIL_PUBLIC_KEY"}
 """The radio does not know the other node's key yet, or has an old one: its next NodeInfo brings it."""
@@ -51,6 +56,7 @@ class MeshtasticLink(Link):
     to:        node number of the service; None: frames go to all nodes of the channel. A device with `to`
                receives from that node alone.
     channel:   index of the channel for what goes to all.
+    text:      messages in plain text that are for this node alone are received too, and answered as such.
 
     lost:      frames that the radio has refused, by peer (None: all nodes): of its queue, its duty cycle, or
                because it cannot reach or encrypt for one node. They are lost like any other; what ends a link
@@ -66,6 +72,7 @@ class MeshtasticLink(Link):
         service: bool = False,
         to: int | None = None,
         channel: int = 0,
+        text: bool = False,
         profile: LinkProfile | None = None,
     ) -> None:
         direct = LINK_PROFILES["meshtastic-longfast-direct"]
@@ -86,6 +93,7 @@ class MeshtasticLink(Link):
             (pub.subscribe(handler, topic)[0], topic)
             for handler, topic in (
                 (self._on_data, "meshtastic.receive.data.PRIVATE_APP"),
+                *([(self._on_text, "meshtastic.receive.text")] if text else []),
                 (self._on_routing, "meshtastic.receive.routing"),
                 (self._on_lost, "meshtastic.connection.lost"),
                 (self._on_established, "meshtastic.connection.established"),
@@ -102,13 +110,20 @@ class MeshtasticLink(Link):
         info = getattr(self._interface, "myInfo", None)
         return int(info.my_node_num) if info else 0
 
+    def sender(self, peer: str | None) -> str | None:
+        return peer and peer.removesuffix(TEXT)
+
+    def in_text(self, peer: str | None) -> bool:
+        return peer is not None and peer.endswith(TEXT)
+
     def _transmit(self, frame: bytes, peer: str | None) -> None:
-        to = self._to if peer is None else parse_node(peer)
+        to = self._to if peer is None else parse_node(peer.removesuffix(TEXT))
         self._check()
         status = getattr(self._interface, "queueStatus", None)
         if self._gone is not None or (status is not None and status.free <= 0):
             return  # the library would wait; here a frame that the radio cannot take is lost
-        port = _library("meshtastic.protobuf.portnums_pb2").PortNum.PRIVATE_APP
+        ports = _library("meshtastic.protobuf.portnums_pb2").PortNum
+        port = ports.TEXT_MESSAGE_APP if self.in_text(peer) else ports.PRIVATE_APP
         options = {"channelIndex": self._channel} if to is None else {}
         to = EVERYBODY if to is None else to
         with self._sending:
@@ -140,7 +155,11 @@ class MeshtasticLink(Link):
 
     # The library calls these in a thread of its own, for every radio that this process uses.
 
-    def _on_data(self, packet: dict[str, Any], interface: Any) -> None:
+    def _on_text(self, packet: dict[str, Any], interface: Any) -> None:
+        if packet.get("to") == self._own:  # not what people say to each other on a channel
+            self._on_data(packet, interface, TEXT)
+
+    def _on_data(self, packet: dict[str, Any], interface: Any, form: str = "") -> None:
         sender = int(packet.get("from", 0))
         if interface is not self._interface or sender in (0, self._own):
             return
@@ -148,7 +167,7 @@ class MeshtasticLink(Link):
             return
         data = bytes(packet["decoded"].get("payload", b""))
         with suppress(queue.Full):
-            self._inbox.put_nowait(Datagram(data, spelled_node(sender) if self.service else None))
+            self._inbox.put_nowait(Datagram(data, spelled_node(sender) + form if self.service else None))
 
     def _on_routing(self, packet: dict[str, Any], interface: Any) -> None:
         decoded = packet.get("decoded", {})
@@ -225,6 +244,9 @@ def open_meshtastic(address: LinkAddress) -> MeshtasticLink:
     tcp = address.kind.startswith("meshtastic-tcp")
     channel = int(address.number("channel", 0, 0, 7, whole=True))
     named = address.options.get("to")
+    text = address.options.get("text", "off")
+    if text != "off" and not (service and text == "on"):
+        raise UsageError(f"link: text: expected on, at the service's end, or off, found {text!r:.80}")
     if service and named is not None:
         raise UsageError(
             f"link: {address.kind} answers whoever asks: expected no option to, found {named!r:.80}"
@@ -251,7 +273,9 @@ def open_meshtastic(address: LinkAddress) -> MeshtasticLink:
         raise
     except (Exception, SystemExit) as error:  # the library has no error of its own for all that fails
         raise LinkError(f"{address}: expected a Meshtastic radio, found none: {error}") from None
-    return MeshtasticLink(interface, service=service, to=to, channel=channel, profile=profile)
+    return MeshtasticLink(
+        interface, service=service, to=to, channel=channel, text=text == "on", profile=profile
+    )
 
 
 def _library(name: str) -> Any:

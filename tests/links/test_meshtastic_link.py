@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,11 +14,14 @@ pytest.importorskip("meshtastic", reason="the extra meshtastic is not installed"
 
 from meshtastic.protobuf import mesh_pb2, portnums_pb2
 
-from edge_runtime.errors import LinkError
+from edge_runtime.errors import LinkError, UsageError
 from links import Link, open_link
+from links.gateway.answering import NO_ANSWER, Gateway
 from links.kinds import meshtastic as meshtastic_link
+from links.plain import messages
 from links.profiles import MESHTASTIC_PKC, meshtastic_packet
-from tests.links.mesh_nodes import HEADER, Air, MeshNode
+from tests.links.gateway.test_answering import SHARED, FakeSource
+from tests.links.mesh_nodes import EVERYBODY, HEADER, Air, MeshNode
 
 SERVICE, DEVICE = 0x0A1B2C3D, 0x11223344
 
@@ -177,6 +180,53 @@ def test_a_library_that_never_ends_does_not_hold_up_the_end(
     assert time.monotonic() - started < 2
     never.set()
     close()
+
+
+def test_a_message_in_plain_text_is_answered_in_plain_text(air: Air) -> None:
+    node, phone = MeshNode(air, SERVICE), MeshNode(air, DEVICE)
+    heard: list[mesh_pb2.Data] = []
+    phone.tell = lambda **fields: heard.append(fields["packet"].decoded)  # type: ignore[method-assign]
+    answers = iter(["water " * 60])
+    jobs: list[Callable[[], None]] = []
+    with open_link(f"meshtastic-tcp-listen:127.0.0.1:{node.port}?text=on") as link:
+        gateway = Gateway(link, SHARED, FakeSource(), jobs.append, plain=lambda text: next(answers))
+        for text, to in (
+            (b"to all", EVERYBODY),
+            (b"Purify?", SERVICE),
+            (b"Purify?", SERVICE),
+            (b"And?", SERVICE),
+        ):
+            phone._send(text_packet(text, to))
+        for _ in range(3):
+            found = link.receive(5)
+            assert found is not None
+            assert link.in_text(found.peer)
+            gateway.receive(found)
+        for job in jobs:
+            job()
+        gateway.poll()
+        assert (gateway.runs, gateway.repeats, gateway.refused) == (1, 1, 1)
+        assert link.sender(found.peer) == "!11223344"
+        until = time.monotonic() + 5
+        while len(heard) < 3 and time.monotonic() < until:
+            time.sleep(0.01)
+    assert {data.portnum for data in heard} == {portnums_pb2.PortNum.TEXT_MESSAGE_APP}
+    assert [data.payload for data in heard] == [*messages("water " * 60, 219), NO_ANSWER.encode()]
+
+
+def text_packet(text: bytes, to: int) -> mesh_pb2.MeshPacket:
+    data = mesh_pb2.Data(portnum=portnums_pb2.PortNum.TEXT_MESSAGE_APP, payload=text)
+    return mesh_pb2.MeshPacket(to=to, decoded=data)
+
+
+def test_what_people_write_to_each_other_is_not_read_by_itself(air: Air) -> None:
+    phone = MeshNode(air, DEVICE)
+    with listening(air) as link:
+        phone._send(text_packet(b"hello", SERVICE))
+        assert link.receive(0.2) is None
+    for address in ("meshtastic:/dev/x?text=on", "meshtastic-listen:/dev/x?text=yes"):
+        with pytest.raises(UsageError):
+            open_link(address)
 
 
 @pytest.mark.parametrize("size", [1, 20, 127, 128, 219, 231])

@@ -20,7 +20,7 @@ class ShippedPair:
 
     weights:  folder of the checkpoints, one folder each. model: name of the diffusion model among them.
     bundle:   folder of the edge model's bundle.
-    thinker:  name of the autoregressive checkpoint that is to be a Thinker, a target or a larger edge model.
+    thinker:  name of the autoregressive checkpoint that is to be a target of drafts or a larger edge model.
     """
 
     weights: Path

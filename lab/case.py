@@ -63,7 +63,7 @@ class Lab:
     pipeline: the diffusion model and its prompt form, with the first edge model.
     base:    canvas, steps and seed of a run; the orders vary the rest.
     edges:   the first is the one that most phases use; several are in one precision.
-    thinker: an autoregressive model in PyTorch, for the bridge and the Thinker; None where there is none.
+    thinker: an autoregressive model in PyTorch, the target of drafts; None where there is none.
     """
 
     pipeline: Pipeline
@@ -205,12 +205,6 @@ class RunCase(Case):
     def at(self, early: Denoised, full: list[int]) -> Situation:
         """Another unfinished run of this item, as input of the conditions."""
         return Situation(early, full, self.contract, self.edge.scorer, self.seed)
-
-    @cached_property
-    def written(self) -> list[int]:
-        """The autoregressive model's greedy answer; one position less than the canvas, for an end marker."""
-        assert self.lab.thinker is not None
-        return self.lab.thinker.write(self.prompt_ids, self.lab.base.canvas - 1)
 
     @property
     def steps(self) -> Iterable[tuple[str, int]]:

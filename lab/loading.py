@@ -1,4 +1,4 @@
-"""Loading of the models of a run, by name: the diffusion model, the edge models, the Thinker.
+"""Loading of the models of a run, by name: the diffusion model, the edge models, the target of drafts.
 
 Responsible for names, folders and compatible vocabularies. Not responsible for measurements (see `case`).
 """
@@ -35,8 +35,7 @@ def edge_of(options: Options) -> EdgeRuntime:
 def open_lab(options: Options, teachers: bool = True) -> Lab:
     """Loads the models.
 
-    teachers: also the autoregressive model, the Thinker. Raises CloudError, EdgeError or
-    ContractMismatchError.
+    teachers: also the autoregressive model. Raises CloudError, EdgeError or ContractMismatchError.
     """
     places = [find_bundles("", model=name)[0] for name in options.edges]
     variant = options.variant or _common_variant(places)
@@ -60,7 +59,7 @@ def open_lab(options: Options, teachers: bool = True) -> Lab:
     thinker = None
     if teachers and (folder := _thinker_folder(options, edges)):
         _same_vocabulary(folder, contract)
-        thinker = Autoregressive.load(folder, contract.eos_ids, device=options.device)
+        thinker = Autoregressive.load(folder, device=options.device)
     return Lab(pipeline, base, edges, thinker)
 
 
@@ -103,7 +102,7 @@ def _same_vocabulary(folder: Path, contract: Contract) -> None:
     if (own.vocab_hash, own.special) != (contract.vocab_hash, contract.special):
         raise ContractMismatchError(
             f"{folder}: expected the vocabulary of the edge model ({contract.vocab_hash[:12]}), found "
-            f"{own.vocab_hash[:12]}. The Thinker's tokens go onto the canvas as ids: use one vocabulary "
+            f"{own.vocab_hash[:12]}. Drafts go from one to the other as ids: use one vocabulary "
             "family."
         )
 

@@ -37,8 +37,7 @@ class Options:
     )
     thinker: str | None = option(
         None,
-        "autoregressive checkpoint for the bridge, the Thinker and specdiff; the first two decide nothing "
-        "where it is right no more often than the edge model alone (default: the shipped pair's own, or "
+        "autoregressive checkpoint that specdiff drafts for (default: the shipped pair's own, or "
         "testbed-causal beside the model's folder)",
         metavar="CHECKPOINT",
     )

@@ -132,21 +132,13 @@ def make_runs(
 
 
 def run_once(
-    model: MaskedModel,
-    prompts: Sequence[Sequence[int]],
-    config: DenoiseConfig,
-    stops: Sequence[int],
-    begun: State | None = None,
+    model: MaskedModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig, stops: Sequence[int]
 ) -> list[Run]:
-    """One run of each prompt, all of config's steps; `begun`: go on from this state instead of from empty
-    canvases.
-    """
+    """One run of each prompt, all of config's steps."""
     kept: list[dict[int, tuple[list[int], list[float]]]] = [{} for _ in prompts]
-    before = (
-        torch.full((len(prompts), config.canvas), model.mask_id) if begun is None else begun.ids.cpu().clone()
-    )
+    before = torch.full((len(prompts), config.canvas), model.mask_id)
     reversals = torch.zeros(len(prompts), dtype=torch.int64)
-    for state in denoise_steps(model, prompts, config, begun):
+    for state in denoise_steps(model, prompts, config):
         step, canvas = state.steps[0], state.ids.cpu().clone()
         reversals += ((before != model.mask_id) & (before != canvas)).sum(1)
         before = canvas

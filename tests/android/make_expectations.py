@@ -186,11 +186,7 @@ def sealed(rng: random.Random, count: int) -> Iterator[dict[str, Any]]:
 
 
 def _fields(anchors: AnchorSet, extras: Extras) -> dict[str, Any]:
-    return {
-        "positions": anchors.positions,
-        "ids": anchors.ids,
-        "canvas": anchors.canvas,
-        "length": anchors.length,
+    return predictive_expectations.fields(anchors) | {
         "step": extras.step,
         "total_steps": extras.total_steps,
         "prompt": extras.prompt,

@@ -177,19 +177,8 @@ def _install_wheels(target: Path) -> None:
     """Install aarch64 wheels with this Python's pip, which only unpacks them."""
     platforms = [part for tag in TAGS for part in ("--platform", tag)]
     options = ["--quiet", "--only-binary", ":all:", "--python-version", PYTHON, "--implementation", "cp"]
-    _call(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--target",
-            str(target),
-            *options,
-            *platforms,
-            *requirements(),
-        ]
-    )
+    pip = [sys.executable, "-m", "pip", "install", "--target", str(target)]
+    _call([*pip, *options, *platforms, *requirements()])
 
 
 def _call(command: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import select
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,40 +20,35 @@ from edge_runtime.decode.refine import AnchorFeed
 from tests.edge_runtime.test_modes import FakeCloud, fresh
 
 
-def talk(
-    lines: str, *options: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> str:
-    """What a conversation prints; each line is one of a pipe."""
-    import io
+@pytest.fixture
+def talk(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """talk(lines, options...) is what a conversation ends with and prints; each line is one of a pipe."""
 
-    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
-    code = chat.main(
-        ["--edge", "testbed-qwen", "--variant", "fp32", "--threads", "1", "--max-tokens", "9", *options]
-    )
-    out, err = capfd.readouterr()
-    return f"{code}\n{out}{err}"
+    def run(lines: str, *options: str) -> str:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+        model = ["--edge", "testbed-qwen", "--variant", "fp32", "--threads", "1", "--max-tokens", "9"]
+        code = chat.main([*model, *options])
+        out, err = capfd.readouterr()
+        return f"{code}\n{out}{err}"
+
+    return run
 
 
-def test_a_conversation(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_conversation(talk: Callable[..., str], tmp_path: Path) -> None:
     path = tmp_path / "talk"
     said = talk(
         f"What is the capital of Japan?\n/why\n/save {path}\n/mode\n/help\n"
-        "/private And of Chile?\n/quit\nnever\n",
-        monkeypatch=monkeypatch,
-        capfd=capfd,
+        "/private And of Chile?\n/quit\nnever\n"
     )
     assert said.startswith("0\n")
     assert "on_device: 0 tokens of the cloud, 9 of the device" in said
     assert "only_on_device" in said
     assert "/private" in said
     assert "never" not in said
-    again = talk("/new\n/why\n", "--load", str(path), monkeypatch=monkeypatch, capfd=capfd)
+    again = talk("/new\n/why\n", "--load", str(path))
     assert again.startswith("2\n")
     assert "expected an answer before it" in again
-    shown = talk(f"/load {path}\n", monkeypatch=monkeypatch, capfd=capfd)
-    assert "> What is the capital of Japan?" in shown
+    assert "> What is the capital of Japan?" in talk(f"/load {path}\n")
 
 
 @pytest.mark.parametrize(
@@ -68,12 +65,9 @@ def test_a_conversation(
     ],
 )
 def test_what_cannot_be_done_is_one_line(
-    lines: str,
-    options: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    talk: Callable[..., str], lines: str, options: tuple[str, ...]
 ) -> None:
-    said = talk(lines, *options, monkeypatch=monkeypatch, capfd=capfd)
+    said = talk(lines, *options)
     assert said[0] in "24"
     assert said.count("\n") == 2
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from edge_runtime.bundle.bundle import file_record
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.doctor import Finding, examine, main, recommend
 
 pytest.importorskip("torch", reason="the bundle for this test is converted here")
@@ -122,16 +121,6 @@ def test_what_a_conversion_took_out_of_bounds_is_not_recommended(converted: Path
     assert found(report, "int8").failed == figures["failed"]
     assert not found(report, "fp32").failed
     assert report.recommended == "fp32"
-
-
-def test_without_a_name_it_is_the_shipped_bundle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("EDGE_BUNDLES", str(tmp_path))
-    monkeypatch.delenv("EDGE_MODEL", raising=False)
-    monkeypatch.chdir(tmp_path)
-    assert main(["--threads", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["bundle"] == str(SHIPPED)
 
 
 def test_the_command_line(bundle: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ import pytest
 
 from edge_runtime import fill as cli
 from edge_runtime.bundle.bundle import read_manifest
-from edge_runtime.commands import ALONE
 from edge_runtime.decode.forced import agreement
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Extras, Shared, encode
@@ -113,24 +112,10 @@ def test_a_prompt_beside_the_payload(fill: Any) -> None:
     assert fill("with.bin", "--context", "200")[:2] == (0, expected)
 
 
-@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
-def test_the_device_alone_is_said_and_has_an_exit_code(fill: Any, stream: str) -> None:
-    asked = ("--url", "http://127.0.0.1:9", "--prompt", PROMPT, stream)
-    code, out, _ = fill(*asked)
-    told = fill(*asked, "--json")
-    assert (code, told[0]) == (7, 7)
-    answer = json.loads(told[1])
-    assert (answer["alone"], answer["not_sure"]) == (True, None)
-    assert out == f"This device alone: {answer['text']}\n"
-
-
-def test_max_tokens(fill: Any) -> None:
+def test_fewer_tokens_and_an_empty_anchor_set(fill: Any) -> None:
     answer = json.loads(fill("with.bin", "--json", "--max-tokens", "7")[1])
     assert len(answer["tokens"]) == 7
     assert answer["tokens"][-1]["source"] == "anchor"
-
-
-def test_an_empty_anchor_set_is_plain_greedy_decoding(fill: Any) -> None:
     answer = json.loads(fill("empty.bin", "--json")[1])
     assert answer["anchors"] == 0
     assert {t["source"] for t in answer["tokens"]} == {"fill"}
@@ -322,10 +307,3 @@ def test_the_guides_schema_holds_the_sample(
     assert cli.main([*line.split(), "--threads", "1"]) == 0
     schema = json.loads(Path(line.split()[-1]).read_text())
     jsonschema.validate(json.loads(capfd.readouterr().out), schema)
-
-
-def test_a_service_that_gave_no_payload_is_said_in_words(fill: Any) -> None:
-    code, _, err = fill("--url", "http://127.0.0.1:9", "--prompt", "?", "--max-tokens", "2")
-    assert code == ALONE
-    (line,) = re.findall("^service +(.*)$", err, re.MULTILINE)
-    assert line == "no payload"

@@ -17,7 +17,7 @@ FOREIGN: dict[str, set[str]] = {
     "edge_runtime": {"numpy", "onnxruntime", "tokenizers", "common", "payload"},
     "links": {"common", "payload", "edge_runtime"},
 }
-LAZY = {"brotli", "matplotlib", "tokenizers", "onnxruntime_genai", "llama_cpp", "rich", "transformers"}
+LAZY = {"brotli", "matplotlib", "tokenizers", "onnxruntime_genai", "llama_cpp", "rich"}
 LAZY |= {"cryptography", "llguidance", "meshtastic", "pubsub"}
 """What a benchmark, a progress bar or a link may import inside a function, where it is installed."""
 
@@ -67,7 +67,6 @@ def test_sources_import_only_what_the_edge_extra_brings(package: str) -> None:
             allowed |= {"starlette", "uvicorn", "h11"}
         assert top_level <= allowed, f"{path}: {sorted(top_level - allowed)}"
         assert anywhere <= allowed | LAZY, f"{path}: {sorted(anywhere - allowed - LAZY)}"
-        assert not anywhere & {"torch", "onnx"}, path
 
 
 def test_the_public_names_are_imported_on_first_use() -> None:
@@ -76,7 +75,6 @@ def test_the_public_names_are_imported_on_first_use() -> None:
         "assert 'numpy' not in sys.modules\n"
         "import edge_runtime.fill\n"
         "assert not {'onnxruntime', 'tokenizers'} & set(sys.modules), 'python -m edge_runtime.fill --help'\n"
-        "for name in edge_runtime.__all__: assert getattr(edge_runtime, name).__name__ == name, name\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False

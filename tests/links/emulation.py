@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import heapq
 import random
+import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 
 from edge_runtime.errors import LinkError
 from links.datagram import Datagram, Link
 from links.exchange import LEAST_WAIT
-from links.gateway.answering import Gateway, GatewayLimits
+from links.gateway.answering import Gateway, GatewayLimits, serve_link
 from links.gateway.service import AnchorSource
 from links.profiles import LinkProfile
 from links.seal import Seal, SealedLink
@@ -231,3 +233,16 @@ def emulated_gateway(
     gateway = Gateway(sealed or emulation.gateway, context, source, start, limits, predictive=predictive)
     emulation.gateway.listen(arrived)
     return gateway
+
+
+@contextmanager
+def running(gateway: Gateway) -> Iterator[None]:
+    """A gateway that answers from a thread, as by the command."""
+    stop = threading.Event()
+    thread = threading.Thread(target=serve_link, args=(gateway, stop.is_set), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(10)

@@ -209,25 +209,6 @@ def test_a_circle_is_reported() -> None:
     assert set(circle({"a.b": {"a.c"}, "a.c": {"a.d"}, "a.d": {"a.b"}})) == {"a.b", "a.c", "a.d"}
 
 
-def foreign(file: Path) -> set[str]:
-    """Top-level names of everything that a file imports."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module.split(".")[0])
-    return found
-
-
-@pytest.mark.parametrize("package", ["common", "payload", "edge_runtime", "links"])
-def test_the_device_needs_no_training_framework(package: str) -> None:
-    for name, file in modules().items():
-        if name.split(".")[0] == package:
-            wrong = foreign(file) & {"torch", "transformers", "onnx", "optimum", "safetensors"}
-            assert not wrong, f"{name} imports {sorted(wrong)}"
-
-
 def test_no_folder_is_crowded() -> None:
     files: dict[Path, int] = {}
     for file in modules().values():

@@ -17,17 +17,11 @@ from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract
 from tests.checkpoints import tokenizer_json
+from tests.edge_runtime.conftest import TEMPLATE as CHATML
 
 OUTPUT = Path(__file__).with_name("prompt_vectors.json")
 MASK, THINK = "<|mask|>", "<think>"
 
-CHATML = {
-    "default_system": "You are a small test model.",
-    "system": ["<|im_start|>system\n", "<|im_end|>\n"],
-    "user": ["<|im_start|>user\n", "<|im_end|>\n"],
-    "assistant": ["<|im_start|>assistant\n", "<|im_end|>\n"],
-    "generation": "<|im_start|>assistant\n",
-}
 TEMPLATES: dict[str, dict[str, Any]] = {
     "chatml": CHATML,
     "no default, thoughts closed": {

@@ -8,8 +8,8 @@ from lab.drafting import spec_diff
 from lab.experiment import Experiment
 
 _MODULES = """
-    commit_order fills sizes ablation gaps pearl budget adaptive pivotal influence ends sending resilience
-    timing quantised template_prompting bridge thinker
+    commit_order fills sizes ablation gaps pearl budget adaptive pivotal ends sending resilience
+    timing quantised template_prompting
     """.split()
 
 PHASES: dict[str, Experiment] = {

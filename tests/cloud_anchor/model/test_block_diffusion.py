@@ -11,15 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from cloud_anchor.anchor import main
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.block_diffusion import BlockModel, BlockRow, Layers, Pass
 from cloud_anchor.model.checkpoint import load_model
-from cloud_anchor.model.prompt_form import checkpoint_form
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise
-from payload import Shared, decode
 from tests.cloud_anchor.block_cases import END, Case, cases, write_model
 from tests.cloud_anchor.cloud_checkpoints import BLOCK_FAMILIES
 from tests.vectors.make_block_vectors import published
@@ -129,18 +126,6 @@ def test_a_draft_breaks_off_at_the_open_block(kind: str, model: BlockModel) -> N
 def test_options_of_other_samplers_are_refused(model: BlockModel, change: dict[str, Any]) -> None:
     with pytest.raises(RequestError):
         denoise(model, [[1]], replace(DenoiseConfig(canvas=8, total_steps=8), **change))
-
-
-@pytest.mark.parametrize("select", ["paper", "confidence"])
-def test_the_command_makes_payloads_of_a_checkpoint(kind: str, tmp_path: Path, select: str) -> None:
-    folder, out = write_model(tmp_path / "model", kind), tmp_path / "payload.bin"
-    options = f"--canvas 40 --total-steps 48 --steps 12 --select {select}".split()
-    options += ["--threshold", "0"] if select == "confidence" else []
-    assert main(["--model", str(folder), "--prompt", "Hi", "--device", "cpu", *options, "-o", str(out)]) == 0
-    form = checkpoint_form(folder)
-    anchors = decode(out.read_bytes(), Shared(form.contract, form.ids("Hi"), form.tokenizer))
-    assert len(anchors)
-    assert (anchors.length is None) is (kind == "sdar")  # the other's random answer has ended
 
 
 def test_the_vectors_are_those_of_the_published_code_that_is_here() -> None:

@@ -29,9 +29,10 @@ from edge_runtime.client.client import Client as ServiceClient
 from edge_runtime.predictor import EnginePredictor
 from edge_runtime.runtime import EdgeRuntime
 from links.datagram import Link
-from links.gateway.answering import Gateway, serve_link
+from links.gateway.answering import Gateway
 from links.gateway.service import ServiceSource
 from links.seal import Seal, SealedLink
+from tests.links.emulation import running
 
 PLAN = DenoiseConfig(canvas=32, total_steps=16, steps=4)
 LIMITS = Limits(batch=4, queue=4, deadline=20, body_bytes=4096, body_seconds=1)
@@ -157,17 +158,11 @@ def gateway_on(
     if identity is not None:
         assert isinstance(context.predictor, EnginePredictor)
         context.predictor.identity = identity
-    stop = threading.Event()
     gateway = Gateway(
         SealedLink(link, seals) if seals else link,
         context,
         source,
         lambda job: threading.Thread(target=job, daemon=True).start(),
     )
-    thread = threading.Thread(target=serve_link, args=(gateway, stop.is_set), daemon=True)
-    thread.start()
-    try:
+    with running(gateway):
         yield
-    finally:
-        stop.set()
-        thread.join(10)

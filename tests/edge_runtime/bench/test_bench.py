@@ -16,7 +16,6 @@ from edge_runtime.bench import __main__ as cli
 from edge_runtime.bench.llama_cpp import LlamaEngine
 from edge_runtime.bench.measure import Bench, Trial, repetitions
 from edge_runtime.bundle.bundle import Bundle
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EngineError
 from tests.edge_runtime.hash_engine import CONTRACT, HashEngine
@@ -113,14 +112,3 @@ def test_llama_cpp_gives_the_same_logits_after_any_rewind(
             theirs.rewind(at)
     with pytest.raises(EngineError):
         LlamaEngine(tmp_path / "tiny.gguf", size + 1, context=CONTEXT, threads=1)
-
-
-def test_without_a_name_it_is_the_shipped_bundle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("EDGE_BUNDLES", str(tmp_path))
-    monkeypatch.delenv("EDGE_MODEL", raising=False)
-    monkeypatch.chdir(tmp_path)
-    few = ["--variant", "int8", "--threads", "1", "--repeat", "1", "--length", "8", "--json"]
-    assert cli.main(few) == 0
-    assert json.loads(capsys.readouterr().out)["bundle"] == SHIPPED.name

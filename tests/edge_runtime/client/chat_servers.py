@@ -79,6 +79,13 @@ def fails(status: int, body: bytes, kind: str = "application/json", **headers: s
     return behave
 
 
+def first_tokens(**logarithms: float) -> Behaviour:
+    """An answer's first token, with these log-probabilities."""
+    listed = [{"token": token, "logprob": value} for token, value in logarithms.items()]
+    found = {"choices": [{"logprobs": {"content": [{"token": "x", "top_logprobs": listed}]}}]}
+    return fails(200, json.dumps(found).encode())
+
+
 def stalls(handler: BaseHTTPRequestHandler) -> None:
     """Never answers."""
     time.sleep(5)

@@ -20,7 +20,15 @@ from edge_runtime.client.response import chat_error
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
 from edge_runtime.form import Form
 from edge_runtime.text.chat import Message
-from tests.edge_runtime.client.chat_servers import Behaviour, chat_server, event, fails, says, stalls
+from tests.edge_runtime.client.chat_servers import (
+    Behaviour,
+    chat_server,
+    event,
+    fails,
+    first_tokens,
+    says,
+    stalls,
+)
 
 TEXT = ["Boil ", "the water", " for a minute. ", "\U0001f600"]
 
@@ -137,12 +145,6 @@ def test_the_client_is_that_of_the_service() -> None:
 
 
 FORM = Form.of({"properties": {"spam": {"type": "boolean"}, "to": {"enum": ["sales", "salt", "nobody"]}}})
-
-
-def first_tokens(**logarithms: float) -> Behaviour:
-    listed = [{"token": token, "logprob": value} for token, value in logarithms.items()]
-    found = {"choices": [{"logprobs": {"content": [{"token": "x", "top_logprobs": listed}]}}]}
-    return fails(200, json.dumps(found).encode())
 
 
 def test_options_are_read_from_the_first_token_of_an_answer() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import socket
 import threading
 import time
@@ -126,12 +127,8 @@ def test_a_payload_is_asked_for_and_fetched(serve: Serve) -> None:
     assert b"Authorization: Bearer secret" in head
     assert json.loads(body) == {"prompt": "Where?", "fraction": 0.1}
     assert slept == []
-
-
-def test_a_path_before_the_service_is_kept(serve: Serve) -> None:
-    server = serve(http("200 OK", b"x"))
     Client(server.url + "/some/where/").fetch("?")
-    assert server.requests[0].startswith(b"POST /some/where/v1/anchors ")
+    assert server.requests[1].startswith(b"POST /some/where/v1/anchors "), "a path before it is kept"
 
 
 @pytest.mark.parametrize(
@@ -161,20 +158,15 @@ def test_it_waits_as_long_as_it_is_told_to(serve: Serve) -> None:
     assert 0.5 <= slept[2] <= 1
 
 
-def test_it_does_not_wait_for_what_would_come_too_late(serve: Serve) -> None:
-    server = serve(refusal("503 X", "overloaded", "Retry-After: 3600"))
+@pytest.mark.parametrize(("more", "attempts"), [((), 4), (("Retry-After: 3600",), 1)])
+def test_it_gives_up_after_a_few_attempts_or_where_the_next_would_come_too_late(
+    serve: Serve, more: tuple[str, ...], attempts: int
+) -> None:
+    server = serve(refusal("503 X", "overloaded", *more))
     asked, slept = cloud(server)
     with pytest.raises(CloudUnavailableError):
         asked.fetch("?")
-    assert (slept, len(server.requests)) == ([], 1)
-
-
-def test_it_gives_up_after_a_few_attempts(serve: Serve) -> None:
-    server = serve(refusal("503 X", "overloaded"))
-    asked, slept = cloud(server)
-    with pytest.raises(CloudUnavailableError):
-        asked.fetch("?")
-    assert (len(slept), len(server.requests)) == (3, 4)
+    assert (len(slept) + 1, len(server.requests)) == (attempts, attempts)
 
 
 @pytest.mark.parametrize("status", ["400 X", "401 X", "404 X", "409 X", "413 X", "422 X", "301 X"])
@@ -469,19 +461,18 @@ def test_without_a_network_the_device_answers_alone_and_says_so(
     code, out, err = fill(*asked)
     assert (code, out) == (7, f"This device alone: {text_of(edge, max_tokens=12)}\n")
     assert err.startswith(f"fill: {url}: ")
+    assert re.findall("^service +(.*)$", err, re.MULTILINE) == ["no payload"]
+    code, out, _ = fill(*asked, "--json")
+    answer = json.loads(out)
+    assert (code, answer["alone"], answer["not_sure"]) == (7, True, None)
     assert fill(*asked, "--no-fallback")[0] == 5
 
 
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])
-def test_a_refusal_ends_it(serve: Serve, fill: Any, way: str) -> None:
-    server = serve(refusal("401 X", "unauthorized"))
-    assert fill("--url", server.url, "--prompt", PROMPT, way)[:2] == (5, "")
-
-
-@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
-def test_a_payload_that_is_none_ends_it(serve: Serve, fill: Any, way: str) -> None:
-    answer = stream(payload_event(b"\x00" * 20)) if way == "--stream" else http("200 OK", b"\x00" * 20)
-    assert fill("--url", serve(answer).url, "--prompt", PROMPT, way, "--max-tokens", "4")[0] == 3
+def test_a_refusal_and_a_payload_that_is_none_end_it(serve: Serve, fill: Any, way: str) -> None:
+    none = stream(payload_event(b"\x00" * 20)) if way == "--stream" else http("200 OK", b"\x00" * 20)
+    for answer, code in ((refusal("401 X", "unauthorized"), 5), (none, 3)):
+        assert fill("--url", serve(answer).url, "--prompt", PROMPT, way)[:2] == (code, "")
 
 
 @pytest.mark.parametrize(

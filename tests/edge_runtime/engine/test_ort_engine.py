@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edge_runtime.bundle.bundle import Bundle
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
+from edge_runtime.decode.forced import FillOptions, Source, fill
 from edge_runtime.engine import ort_engine
 from edge_runtime.engine.ort_engine import OrtEngine, session_options
 from edge_runtime.engine.ort_session import _WHOLE_ATTENTION
@@ -148,20 +148,6 @@ def test_forced_answers_are_those_of_pytorch_one_token_at_a_time(
     expected = one_at_a_time(lambda text: torch_logits(text)[-1], ids[:30], anchors, anchors.canvas)
     assert [(t.id, t.source is Source.ANCHOR) for t in tokens] == [each[:2] for each in expected]
     assert [t.logprob for t in tokens] == pytest.approx([each[2] for each in expected], abs=1e-4)
-
-
-def test_requests_in_a_row_reuse_the_session_and_change_nothing(
-    engine: OrtEngine, bundle: Bundle, ids: list[int]
-) -> None:
-    fresh = OrtEngine.open(bundle, threads=1)
-    for seed in range(4):
-        prompt, anchors = ids[: 20 + seed], _anchors(bundle, seed, 45)
-        fresh.rewind(0)
-        expected, reused = list(fill(fresh, prompt, anchors)), FillStats()
-        found = list(fill(engine, prompt, anchors, stats=reused))
-        assert [t.id for t in found] == [t.id for t in expected]
-        np.testing.assert_allclose([t.logprob for t in found], [t.logprob for t in expected], atol=1e-5)
-        assert reused.reused >= (19 + seed if seed else 0)
 
 
 def test_two_threads_change_no_token(engine: OrtEngine, bundle: Bundle, ids: list[int]) -> None:

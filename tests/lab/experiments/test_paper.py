@@ -14,7 +14,6 @@ from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.sampler import denoise
 from lab.conditions import plan
 from lab.experiments.paper import adaptive, budget, pivotal
-from lab.experiments.paper.bridge import taps
 from lab.experiments.paper.commit_order import correlations
 from lab.experiments.paper.pearl import point
 from lab.experiments.paper.quantised import overlap, repetition, round_to_nearest
@@ -28,7 +27,6 @@ def test_small_parts() -> None:
     assert (grid(64)[0], grid(64)[-1], grid(1)) == (1, 64, [1])
     assert overlap([1, 1, 2], [1, 2, 2, 3]) == 0.5
     assert repetition([1, 2, 3, 4] * 3) == pytest.approx(5 / 9)
-    assert (taps(64), taps(4), taps(1)) == ([4, 8, 16, 32], [1, 2], [])
 
 
 def test_rounding_keeps_at_most_the_levels_of_its_bits() -> None:

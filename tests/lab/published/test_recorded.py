@@ -13,7 +13,6 @@ from lab.__main__ import main
 from lab.benches.random_checkpoint import write_tokenizer
 from lab.conditions import ALONE, ANCHORS, FULL, LEADING, PREFIX, SCATTERED
 from lab.experiments.paper.gaps import gap_scores
-from lab.published import recorded
 from lab.published.published_runs import PUBLISHED_OUTPUT, Trace, TraceTokenizer, read_traces
 from lab.published.recorded import EDGE_AWARE, EDGE_AWARE_LOW_GUARD, doubled_words
 from lab.published.recorded_tables import group_of
@@ -59,9 +58,7 @@ def runs(tmp_path: Path, tokenizer: Path) -> Path:
     return file
 
 
-def test_every_condition_of_a_run(
-    runs: Path, tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
+def test_every_condition_of_a_run(runs: Path, tokenizer: Path, tmp_path: Path) -> None:
     out = tmp_path / "results"
     whole = {"real_text": ANSWER, "real_tokens": [], "is_anchor": []}
     fill = {"index": 0, "benchmark": "arc", "alone_text": "The river", "sf_0.1": whole}
@@ -108,15 +105,6 @@ def test_every_condition_of_a_run(
     here = beside["10%", "here", ANCHORS]
     assert here["less the published"]["mean"] == pytest.approx(first["0.1", ANCHORS]["f1"] - 1)
     assert ("25%", "here", ANCHORS) not in beside, "no fill was published at it"
-
-    def measured_again(case: object) -> None:
-        raise AssertionError("this run has a record")
-
-    monkeypatch.setattr(recorded.RecordedCase, "record", measured_again)
-    assert main(line) == 0
-    capsys.readouterr()
-    assert main([*line, "--seed", "1"]) == 2
-    assert "measured with another seed" in capsys.readouterr().err
 
 
 def test_the_published_list(tmp_path: Path, tokenizer: Path) -> None:

@@ -37,7 +37,7 @@ from links.frames import (
 )
 from links.frames.question import seal_question
 from links.frames.question_text import predictive_body
-from links.gateway.answering import Gateway, serve_link
+from links.gateway.answering import Gateway
 from links.gateway.cookies import LIFE_SECONDS, Cookies
 from links.gateway.limits import MAX_KEPT, Allowance, FailedFrames, Rate
 from links.kinds.udp import UdpLink
@@ -45,7 +45,7 @@ from links.quota import Quota
 from links.seal import Seal, SealedLink, make_pair
 from payload import AnchorSet, Base, Contract, Shared
 from payload.errors import FingerprintError
-from tests.links.emulation import EmulatedLink, Emulation, emulated_gateway
+from tests.links.emulation import EmulatedLink, Emulation, emulated_gateway, running
 from tests.links.gateway.test_answering import FakeSource
 from tests.payload.fake_predictor import HashPredictor
 from tests.vectors.toy_vocabulary import ToyTokens, contract
@@ -267,18 +267,6 @@ def udp_gateway(shared: Shared = PLAIN, seal: Path | None = None, **options: Any
 
 def device_of(link: UdpLink) -> UdpLink:
     return UdpLink("127.0.0.1", int(link.address.rpartition(":")[2]))
-
-
-@contextmanager
-def running(gateway: Gateway) -> Iterator[None]:
-    stop = threading.Event()
-    thread = threading.Thread(target=serve_link, args=(gateway, stop.is_set), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(10)
 
 
 # --- addresses that anyone can write

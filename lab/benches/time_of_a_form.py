@@ -1,4 +1,4 @@
-"""python -m tests.edge_runtime.decisions.time_of_a_form BUNDLE [VARIANT]
+"""python -m lab.benches.time_of_a_form BUNDLE [VARIANT]
 
 The time of a form of 4 questions with 4 options each, of up to 3 tokens, over that of reading a text of 64
 tokens; in turn in one run, the median of 12 texts.

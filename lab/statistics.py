@@ -32,11 +32,18 @@ class Summary:
 
 def summary(values: Values, subjects: Subjects = None) -> Summary:
     """The summary of a sample of at least one value, whose deviation is then given as 0."""
-    sample = np.asarray(values, np.float64)
+    return ratio(values, [1.0] * len(values), subjects)
+
+
+def ratio(first: Values, second: Values, subjects: Subjects = None) -> Summary:
+    """The sum of a sample over that of another, of the same items; the deviation is that of what one item
+    adds to it.
+    """
+    sample, other = np.asarray(first, np.float64), np.asarray(second, np.float64)
     named = [number if one is None else one for number, one in enumerate(subjects or [None] * len(sample))]
     cluster, names = pd.factorize(np.asarray(named, object))
-    sums, counts = np.bincount(cluster, sample), np.bincount(cluster)
-    low = high = float(sample.mean())
+    sums, counts = np.bincount(cluster, sample), np.bincount(cluster, other)
+    low = high = mean = float(sample.sum() / other.sum())
     if len(names) > 1:
         interval = stats.bootstrap(
             (sums, counts),
@@ -48,8 +55,8 @@ def summary(values: Values, subjects: Subjects = None) -> Summary:
             rng=np.random.default_rng(0),
         ).confidence_interval
         low, high = float(interval.low), float(interval.high)
-    std = float(np.std(sample, ddof=1)) if len(sample) > 1 else 0.0
-    return Summary(len(sample), float(sample.mean()), std, low, high)
+    std = float(np.std((sample - mean * other) / other.mean(), ddof=1)) if len(sample) > 1 else 0.0
+    return Summary(len(sample), mean, std, low, high)
 
 
 def share(values: Values, subjects: Subjects = None) -> Summary:

@@ -3,8 +3,9 @@
     python -m lab run answers --edge bundles/smollm2-135m-instruct --variants int8 int4 -o runs/answers
 
 The texts of `lab.answers`, source by source, each coded by a device's model that did not write it and decoded
-again. A bundle that has `fp32` too gives the ideal: what an exact coder would take with the same model in
-float32, without header, length and check. `--prompts N` takes the first N texts of each source.
+again; beside it edge-aware's selection of the text. A bundle that has `fp32` too gives the ideal: what an
+exact coder would take with the same model in float32, without header, length and check. `--prompts N` takes
+the first N texts of each source.
 """
 
 from __future__ import annotations
@@ -21,21 +22,27 @@ from typing import Any
 import zstandard
 
 from cloud_anchor.errors import CloudError
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig, edge_aware, verify_draft
+from cloud_anchor.selection.scorer import Scorer
 from common.cli import option
 from edge_runtime.bundle.bundle import read_manifest
 from edge_runtime.bundle.lookup import find_bundles
+from edge_runtime.bundle.manifest import GUARDS, PORTABLE_GUARD
 from edge_runtime.finished import payload_of, text_ids
 from edge_runtime.runtime import EdgeRuntime
 from lab.answers.read import Text, sources, texts_of, wrote
 from lab.experiment import About, Experiment, Records, Setup
 from lab.formats.codec_bench import text_codecs, with_dictionary
+from lab.statistics import ratio
 from lab.store import Record
 from lab.tables import Answers, Column, Figure, Table, mean, rows
-from payload import Codec
+from payload import Codec, Contract, Shared, encode
 
 WRITTEN = "gsm8k"
 """The source that people wrote."""
 EVERY = "of models, all"
+GUARDED, PORTABLE = f"edge-aware, guard {GUARDS['int4']:g}", "edge-aware, portable"
 TRAINED = 8 << 10
 """Bytes of the trained dictionary."""
 LINKS = {"0.3 kbit/s": (300, 5.0), "1 kbit/s": (1e3, 5.0), "5 kbit/s": (5e3, 0.8), "50 kbit/s": (5e4, 1.0)}
@@ -115,6 +122,7 @@ def measure(setup: Setup, items: Sequence[Coded]) -> Iterator[Record]:
             seconds |= {"decode": time.perf_counter() - written}
             passes = read.stats.passes
         sizes |= {"compact": len(payload_of(edge, text, prompt, Codec.COMPACT)), "predictive": len(sent)}
+        sizes |= _selected(edge, item.text)
         sizes |= {"ideal": _ideal(exact, item.text)} if exact else {}
         if setup.own.llama_zip:
             sizes["no prompt"] = len(payload_of(edge, text, "", Codec.PREDICTIVE))
@@ -129,6 +137,27 @@ def measure(setup: Setup, items: Sequence[Coded]) -> Iterator[Record]:
             "bytes": sizes,
             "seconds": seconds,
         }
+
+
+def drafted(prompt_ids: Sequence[int], ids: Sequence[int], contract: Contract) -> Denoised:
+    """A finished text as a run whose every token binds."""
+    plan: dict[str, Any] = {"steps": 1, "total_steps": 1, "eos_ids": contract.eos_ids}
+    return Denoised.of_draft(prompt_ids, ids, [1.0] * len(ids), ids=list(ids), when=[1] * len(ids), **plan)
+
+
+def _selected(edge: EdgeRuntime, item: Text) -> dict[str, int]:
+    """Bytes of edge-aware: with the engine's own activations and int4's guard, and with portable ones."""
+    ids, prompt_ids, contract = text_ids(edge, item.text), edge.prompt_ids(item.prompt), edge.bundle.contract
+    run, shared = drafted(prompt_ids, ids, contract), edge.predictor(prompt_ids)
+    found = {}
+    for name, model, guard, codec in (
+        (GUARDED, edge.model, GUARDS["int4"], Codec.COMPACT),
+        (PORTABLE, edge.predictive_model, PORTABLE_GUARD, Codec.PORTABLE),
+    ):
+        walk = verify_draft(Scorer(model, contract.eos_ids), run, contract, EdgeAwareConfig(0.0, guard))
+        sent = edge_aware(run, walk, contract)
+        found[name] = len(encode(sent, Shared(contract, prompt_ids, predictor=shared), codec))
+    return found
 
 
 def _ideal(exact: EdgeRuntime, item: Text) -> float:
@@ -154,12 +183,14 @@ def tables(records: Records, about: About) -> list[Table]:
     columns |= {name: mean(name) for name in names if name not in ("raw", "predictive")}
     columns |= {"predictive": "predictive", "bits": _ratio("predictive", "characters", 8)}
     columns |= {f"{name} / ours": _ratio(name, "predictive") for name in ("gzip", "brotli") if name in names}
+    if GUARDED in names:
+        columns["portable / guard"] = lambda group: ratio(group.values(PORTABLE), group.values(GUARDED))
     note = (
         "Means of a text; the prompt is known on both sides. predictive: header, length and check included, "
         "with the mean's 95% interval. no prompt: the same with none. bits: of predictive, a character. "
         "ideal: the same model's own probabilities in float32, without header, length and check. "
         "zstd-dictionary: the prompt. zstd-trained: 8 KiB trained on the other half of all texts, which both "
-        "sides have."
+        "sides have. edge-aware: all tokens bind, the prompt known; portable / guard: the sums' ratio."
     )
     found = [
         Table.of(
@@ -175,7 +206,7 @@ def tables(records: Records, about: About) -> list[Table]:
         for record in records
         if "decode" in record["seconds"]
     ]
-    shown = ("text, first word", "text, whole", "brotli, whole", "ours, whole")
+    shown = ("text, first word", "text, whole", "brotli, whole", "ours, first word and whole")
     took: dict[str, Column] = {"texts": len, **{name: mean(name) for name in shown}}
     took |= {f"of it {name[:-1]}ing": mean(name) for name in ("encode", "decode")}
     delays = (
@@ -200,7 +231,7 @@ def _seconds(record: Record, rate: float, delay: float) -> dict[str, float]:
         "text, first word": delay + 8 * record["first word"] / rate,
         "text, whole": found["raw"],
         "brotli, whole": found.get("brotli", math.nan),
-        "ours, whole": seconds["encode"] + found["predictive"] + seconds["decode"],
+        "ours, first word and whole": seconds["encode"] + found["predictive"] + seconds["decode"],
     }
 
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from cloud_anchor.metrics import word_f1
-from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig, by_gain, verify_draft
 from cloud_anchor.selection.scorer import Scorer
 from edge_runtime.decode.forced import FillOptions
@@ -22,6 +21,7 @@ from edge_runtime.finished import chain_of, payload_of, text_ids
 from edge_runtime.runtime import EdgeRuntime, FillRequest
 from lab.answers.read import Text, texts_of
 from lab.experiment import About, Experiment, Records, Setup
+from lab.experiments.answers import drafted
 from lab.loading import edge_of
 from lab.store import Record
 from lab.tables import Answers, Column, Table, against
@@ -56,9 +56,7 @@ def _ways(edge: EdgeRuntime, item: Text, short: str, whole: int) -> Iterator[Rec
     """The ways of sending a part. The device writes no more tokens than the whole answer has."""
     ids, prompt_ids, contract = text_ids(edge, item.text), edge.prompt_ids(item.prompt), edge.bundle.contract
     shared = Shared(contract, prompt_ids, predictor=edge.predictor(prompt_ids))
-    end = {"steps": 1, "total_steps": 1, "eos_ids": contract.eos_ids}
-    run = Denoised.of_draft(prompt_ids, ids, [1.0] * len(ids), ids=ids, when=[1] * len(ids), **end)
-    scorer = Scorer(edge.predictive_model, contract.eos_ids)
+    scorer, run = Scorer(edge.predictive_model, contract.eos_ids), drafted(prompt_ids, ids, contract)
     ranked = by_gain(verify_draft(scorer, run, contract, EdgeAwareConfig(guard=GUARD)))
 
     def row(share: str, name: str, request: FillRequest, size: int) -> Record:

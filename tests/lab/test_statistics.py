@@ -16,6 +16,7 @@ from lab.statistics import (
     difference,
     partial_spearman,
     proportion,
+    ratio,
     share,
     spearman,
     summary,
@@ -71,6 +72,15 @@ def test_a_difference_has_an_interval() -> None:
     assert difference(low, [v + 3 for v in noise]).high < 0
     undecided = difference([0.1, -0.1] * 25, low)
     assert undecided.low < 0 < undecided.high
+
+
+def test_a_ratio_is_that_of_the_sums() -> None:
+    below = [abs(value) + 1 for value in _sample(2, 200)]
+    found = ratio([2 * value + 0.5 * more for value, more in zip(below, _sample(4, 200), strict=True)], below)
+    error = found.std / math.sqrt(200)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.15)
+    assert found.low < 2 < found.high
+    assert ratio([1.0, 3.0], [4.0, 4.0]).mean == 0.5
 
 
 def test_effects_of_equal_samples() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -13,8 +14,14 @@ from lab.__main__ import main
 from lab.answers.read import Text, sources, texts_of, wrote
 from lab.experiments import answers
 from lab.formats.codec_bench import with_dictionary
-from lab.store import Store
+from lab.records import read_records
+from lab.statistics import Summary
 from tests.shipped import TINY_BUNDLE
+
+
+def records_of(folder: Path, name: str) -> dict[str, Any]:
+    """An experiment's records by their ids."""
+    return {row["id"]: row for row in read_records(folder / "items" / f"{name}.jsonl")}
 
 
 def test_the_texts_are_there_and_no_two_have_one_name() -> None:
@@ -34,20 +41,9 @@ def test_every_text_is_coded_given_back_and_compared(tmp_path: Path, monkeypatch
     monkeypatch.setattr(answers, "WRITTEN", "people")
     monkeypatch.setattr(answers, "wrote", lambda source, model: source == "tiny")
     monkeypatch.setattr(answers, "_trained", answers.lru_cache(zstd_of_bread))
-    line = [
-        "run",
-        "answers",
-        "--decoded",
-        "1",
-        "--edge",
-        str(TINY_BUNDLE),
-        "--threads",
-        "1",
-        "-o",
-        str(tmp_path),
-    ]
+    line = [*"run answers --decoded 1 --threads 1 --edge".split(), str(TINY_BUNDLE), "-o", str(tmp_path)]
     assert main(line) == 0
-    records = Store(tmp_path, answers_settings(tmp_path)).records("answers")
+    records = records_of(tmp_path, "answers")
     name = TINY_BUNDLE.name
     wanted = {f"{name}  {id_}" for id_ in ("people:1", "one:1", "one:2")}
     assert {*records} == wanted, "nothing of the device's own model"
@@ -57,13 +53,18 @@ def test_every_text_is_coded_given_back_and_compared(tmp_path: Path, monkeypatch
         assert (record["passes"] or 1) <= record["tokens"] + 2
         assert ("decode" in record["seconds"]) == (record["id"] != f"{name}  one:2")
         assert {"raw", "gzip", "zstd", "zstd-dictionary", "zstd-trained", "compact"} <= sizes.keys()
+        assert 4 < sizes[answers.PORTABLE] <= sizes[answers.GUARDED]
         if "ideal" in sizes:
             assert 0 < sizes["ideal"] <= sizes["predictive"]
     bytes_, seconds = answers.tables(list(records.values()), answers.About())
     assert [row["source"] for row in bytes_.rows] == ["people", "one", answers.EVERY]
     assert [row["link"] for row in seconds.rows] == list(answers.LINKS)
     slow, fast = seconds.rows[0], seconds.rows[-1]
-    for way in ("text, whole", "ours, whole"):
+    for row in bytes_.rows:
+        less = row["portable / guard"]
+        assert isinstance(less, Summary)
+        assert 0 < less.low <= less.mean <= less.high <= 1
+    for way in ("text, whole", "ours, first word and whole"):
         assert slow[way] > fast[way]  # type: ignore[operator]
     assert main(line) == 0
     assert main([*line, "--prompts", "1"]) == 2, "another subset has a folder of its own"
@@ -79,10 +80,3 @@ def test_the_model_that_answered_is_told_by_its_name_and_by_its_file() -> None:
     assert wrote("qwen2.5-coder-0.5b", named)
     assert not wrote("qwen2.5-coder-0.5b", model)
     assert not wrote("gsm8k", named)
-
-
-def answers_settings(folder: Path) -> dict[str, object]:
-    import json
-
-    found: dict[str, object] = json.loads((folder / "settings.json").read_text())
-    return found

@@ -10,8 +10,7 @@ from lab.__main__ import main
 from lab.answers.read import Text
 from lab.experiments import lossy
 from lab.experiments.answers import About
-from lab.store import Store
-from tests.lab.experiments.test_answers import answers_settings
+from tests.lab.experiments.test_answers import records_of
 from tests.shipped import TINY_BUNDLE
 
 
@@ -24,7 +23,7 @@ def test_parts_take_their_share_and_are_written(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(lossy, "texts_of", written.__getitem__)
     line = ["run", "lossy", "--edge", str(TINY_BUNDLE), "--threads", "1", "-o", str(tmp_path)]
     assert main(line) == 0
-    records = Store(tmp_path, answers_settings(tmp_path)).records("lossy")
+    records = records_of(tmp_path, "lossy")
     assert {*records} == {"one:1"}, "only what has a shorter answer"
     (table,) = lossy.tables(list(records.values()), About())
     shown = {(row["share"], row["sent"]): row for row in table.rows}

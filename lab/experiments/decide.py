@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
 from cloud_anchor.decide import FormQuestion, read_forms
@@ -26,7 +27,7 @@ from lab.case import Case
 from lab.experiment import About, Experiment, Records, Setup, questions
 from lab.experiments.passes import in_parallel, runs_at
 from lab.questions.items import Item
-from lab.statistics import share
+from lab.statistics import difference, ratio, share
 from lab.store import Record
 from lab.tables import Answers, Column, Row, Table, less_than
 
@@ -35,6 +36,8 @@ WRITTEN = (1, 2, 4)
 """Passes after which the text written so far is judged, beside a tenth and all of the steps."""
 NONSENSE = ("a walrus", "the letter", "seven of them", "no such thing")
 BINS = 10
+SENT = (0.0, 0.1, 0.25, 0.4, 0.5, 0.75, 1.0)
+"""Shares of the questions that the device is to ask the cloud."""
 DEVICE, CLOUD = SCORED = ("device alone", "cloud, one pass")
 FINISHED, NO_OPTION = "written, finished", "options that are nonsense"
 CLOUD_YES_NO, YES_NO = "is it the one that is named?", (" yes", " no")
@@ -187,7 +190,7 @@ def figures(read: Sequence[tuple[Scores, int]]) -> Row:
     the surest option, and how well its probability tells right from wrong.
     """
     sure = np.array([each.max() for each, _ in read])
-    right = np.array([int(each.argmax()) == label for each, label in read], float)
+    right = np.array(right_of(read))
     bins = np.minimum((sure * BINS).astype(int), BINS - 1)
     gaps = [abs(sure[bins == b].mean() - right[bins == b].mean()) * (bins == b).mean() for b in set(bins)]
     both = 0 < right.mean() < 1
@@ -198,6 +201,7 @@ def figures(read: Sequence[tuple[Scores, int]]) -> Row:
         "Brier score": float(((sure - right) ** 2).mean()),
         "of the base rate": float(right.mean() * (1 - right.mean())),
         "AUROC": _auroc(sure, right) if both else None,
+        "surest": float(sure.mean()),
     }
 
 
@@ -221,34 +225,49 @@ def tables(records: Records, about: About) -> list[Table]:
     found = [answers.table("ways", title, {"kind": "kind", "way": "way"}, columns, NOTE)]
     halves: dict[str, tuple[Answers, Answers]] = {}
     rows: list[Row] = []
+    hows: dict[str, Calibration] = {}
     for way in SCORED:
         scored = answers.where(way=way)
         halves[way] = Answers(scored.rows[::2]), Answers(scored.rows[1::2])
-        for name, how in (("as read", Calibration()), ("calibrated", _softened(_scored(halves[way][0])))):
+        hows[way] = _softened(_scored(halves[way][0]))
+        for name, how in (("as read", Calibration()), ("calibrated", hows[way])):
             held = [(how.probabilities(scores), right) for scores, right in _scored(halves[way][1])]
             rows.append({"who": way, "how": name, "temperature": f"{how.temperature:.2f}", **figures(held)})
     found.append(Table.of("calibration", "How sure, and how often right: fitted on the other half", rows))
-    return [*found, _cascade(halves)]
-
-
-def _cascade(halves: Mapping[str, tuple[Answers, Answers]]) -> Table:
-    """The device that asks the cloud below a threshold, chosen on the other half for a share of questions."""
-    fits = {way: _softened(_scored(first)) for way, (first, _) in halves.items()}
-
-    def sure(way: str, half: int) -> tuple[Scores, Scores]:
-        read = [(fits[way].probabilities(scores), label) for scores, label in _scored(halves[way][half])]
-        return np.array([e.max() for e, _ in read]), np.array(
-            [int(e.argmax()) == at for e, at in read], float
+    fitted, device, cloud = (
+        [(how.probabilities(scores), label) for scores, label in read]
+        for how, read in (
+            (hows[DEVICE], _scored(halves[DEVICE][0])),
+            *((hows[way], _scored(halves[way][1])) for way in SCORED),
         )
+    )
+    lines = [row for _, row in cascade(fitted, device, cloud)]
+    return [*found, Table.of("cascade", "Device, and the cloud where it is not sure", lines)]
 
-    before, (device, device_right) = sure(DEVICE, 0)[0], sure(DEVICE, 1)
-    cloud_right = sure(CLOUD, 1)[1]
-    rows: list[Row] = []
-    for planned in (0.0, 0.25, 0.5, 0.75, 1.0):
-        asked = device < (np.quantile(before, planned) if 0 < planned < 1 else 2 * planned)
-        right = np.where(asked, cloud_right, device_right)
-        rows.append({"asked, planned": planned, "asked": float(asked.mean()), "right": float(right.mean())})
-    return Table.of("cascade", "Device, and the cloud where it is not sure", rows)
+
+def right_of(read: Sequence[Read]) -> list[float]:
+    """Whether the surest option is the right one."""
+    return [float(told.argmax() == label) for told, label in read]
+
+
+def cascade(
+    before: Sequence[Read],
+    device: Sequence[Read],
+    cloud: Sequence[Read],
+    subjects: Sequence[int] | None = None,
+) -> Iterator[tuple[NDArray[np.bool_], Row]]:
+    """A device that asks the cloud below a threshold: which questions it asks, and what is right then.
+
+    before: other questions, which set the threshold. subjects: by which answers are resampled together.
+    """
+    known, sure = (np.array([told.max() for told, _ in read]) for read in (before, device))
+    alone = right_of(cloud)
+    for planned in SENT:
+        asked = sure < (np.quantile(known, planned) if 0 < planned < 1 else 2 * planned)
+        both = [theirs if ask else own for own, theirs, ask in zip(device, cloud, asked, strict=True)]
+        row: Row = {"asked, planned": planned, "asked": float(asked.mean()), **figures(both)}
+        row["of the cloud's"] = ratio(right_of(both), alone, subjects)
+        yield asked, row | {"less the cloud": difference(right_of(both), alone, subjects)}
 
 
 NOTE = (

@@ -2,6 +2,7 @@
 
     recording   a real run of the sample: its bytes arrive, its anchors light up, the device fills the gaps
     way         the way of a question
+    slots       a decision of the shipped diffusion model: three slots, read in one pass
     links       seconds until an answer has arrived and been written, by the speed of the link
 
 Each follows the reader's light or dark theme. Responsible for drawing. Figures are the sample's, or those of
@@ -14,11 +15,15 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
+from itertools import chain
 from pathlib import Path
 
+from cloud_anchor.decide import FormQuestion, probabilities, read_forms
+from cloud_anchor.pipeline import Pipeline
 from edge_runtime import EdgeRuntime, FillOptions, Source
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.fill import SAMPLE
+from edge_runtime.form import Form, Slot
 
 ROOT = Path(__file__).parents[1]
 STYLE = """<style>
@@ -127,6 +132,37 @@ def way() -> str:
     return picture(250, says, parts)
 
 
+ASKED = {
+    "The capital of the country is": ("Quito", "Lima", "Cairo", "Oslo"),
+    ". In the atlas the country is found in": ("Africa", "Asia", "Europe", "South America"),
+    ". Peru's currency is the": ("euro", "peso", "nuevo sol", "real"),
+}
+
+
+def slots() -> str:
+    pipeline, question = Pipeline.open("testbed"), "Tell me about Peru."
+    named = [Slot(before, tuple(f" {each}" for each in of), of) for before, of in ASKED.items()]
+    form = Form((*chain.from_iterable(zip(ASKED, named, strict=True)), "."))
+    asked = FormQuestion.of(pipeline, form, question)
+    (scores,) = read_forms(pipeline.masked_model, [asked])
+    found = probabilities(asked, scores)
+    told = "one pass of the cloud's model: the sentences are given, the slots are masked and read"
+    parts = [text(20, 30, f"> {question}", "big"), text(20, 56, told, "soft")]
+    y = 66
+    for at, slot in enumerate(named):
+        y += 22
+        parts.append(text(20, y, f"{slot.name.strip('. ')} ___"))
+        for label, share in zip(slot.labels, found[at], strict=True):
+            y += 22
+            kind = "cloud" if share == max(found[at]) else "soft"
+            parts.append(text(52, y, label, kind))
+            parts.append(f'<path class="c" style="stroke-width:10" d="M180 {y - 4}h{1 + 480 * share:.0f}"/>')
+            parts.append(text(680, y, f"{share:.3f}", kind))
+        y += 6
+    best = ", ".join(max(zip(found[at], slot.labels, strict=True))[1] for at, slot in enumerate(named))
+    return picture(y + 20, f"Three slots read in one pass; their surest options are {best}", parts)
+
+
 def links() -> str:
     """Of a mean answer of Qwen2.5-Coder-0.5B; the device writes at the speed of `bench/engines`."""
     tables = {
@@ -196,7 +232,7 @@ def value(cell: object) -> float:
 
 
 if __name__ == "__main__":
-    for made in (recording, way, links):
+    for made in (recording, way, slots, links):
         file = ROOT / "docs" / "images" / f"{made.__name__}.svg"
         file.write_text(made(), encoding="utf-8")
         print(f"{file.relative_to(ROOT)}: {file.stat().st_size:,} bytes")

@@ -23,7 +23,7 @@ from edge_runtime.text.prompt_form import PromptForm
 from lab.autoregressive import Autoregressive
 from lab.conditions import ALONE, CONDITIONS, NOT_FILLED, ORDERS, Situation
 from lab.questions.items import Item
-from lab.questions.judge import graded
+from lab.questions.judge import coverage
 from lab.questions.similarity import edit_similarity
 from lab.runs import Run
 from payload import NO_EXTRAS, AnchorSet, Codec, Extras, Shared, encode
@@ -163,7 +163,7 @@ class Case:
     def judged(self, ids: Sequence[int], reference: Sequence[int]) -> dict[str, float]:
         """Whether an answer is right, the share of the question that it covers, and F1 with `reference`."""
         text = self.text(ids)
-        covered = graded(self.item, text)
+        covered = coverage(self.item, text)
         return {"right": float(covered == 1), "graded": covered, "f1": word_f1(text, self.text(reference))}
 
     def score(self, ids: Sequence[int], reference: Sequence[int]) -> dict[str, float]:

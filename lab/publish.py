@@ -40,7 +40,7 @@ EPILOG = """examples:
 """
 
 Figures = Mapping[str, Any]
-_HEAD = re.compile(r"^\|.*\|\n(?=\|-)", re.MULTILINE)
+_HEAD = re.compile(r"^(?:\|.*\|\n(?=\|-)|## .*|agreement .*)", re.MULTILINE)
 _NAMES = re.compile(r"\b(graded|told)\b"), re.compile(r"\bright\b")
 _BLOCK = re.compile(r"(<!-- figures: (.+?) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
@@ -106,7 +106,7 @@ def _cell(value: Any, digits: int, interval: bool = True) -> str:
 
 
 def named(text: str) -> str:
-    """A page's text with the measures named as in docs/glossary.md, two of them in heads only."""
+    """A page's text with the measures named as in docs/glossary.md, two of them in heads and notes only."""
     text = re.sub(r"\b(?:[Ww]ord )?F1\b", "agreement", text)
     return _HEAD.sub(lambda head: _NAMES[1].sub("accuracy", _NAMES[0].sub("coverage", head[0])), text)
 

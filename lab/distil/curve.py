@@ -18,7 +18,7 @@ from cloud_anchor.sampling.config import PARALLEL_THRESHOLD, steps_for
 from lab.experiments.passes import in_parallel, runs_at
 from lab.pairs.pair import Pair
 from lab.questions.items import Item
-from lab.questions.judge import graded
+from lab.questions.judge import coverage
 from lab.records import read_records
 
 FRACTIONS = (0.05, 0.1, 0.25)
@@ -48,8 +48,8 @@ def watch_point(file: Path, step: int, pipeline: Pipeline, items: Sequence[Item]
 def point(pipeline: Pipeline, items: Sequence[Item]) -> dict[str, float]:
     """Means over the questions; tokens commit as usual, in parallel.
 
-    tokens_a_pass: of finished answers. graded: the share that these cover of what was asked. graded N%, f1
-    N%: of the draft after N% of the steps, F1 against the same run's finished answer.
+    tokens_a_pass: of finished answers. coverage: of what was asked, by these. coverage N%, agreement N%: of
+    the draft after N% of the steps, agreement with the same run's finished answer.
     """
     plan = pipeline.plan()
     marks = {fraction: steps_for(fraction, plan.total_steps) for fraction in FRACTIONS}
@@ -60,10 +60,10 @@ def point(pipeline: Pipeline, items: Sequence[Item]) -> dict[str, float]:
     for item, run in zip(items, runs, strict=True):
         whole = run[plan.total_steps]
         text = decode(whole.answer)
-        row = {"tokens_a_pass": len(whole.answer) / whole.steps, "graded": graded(item, text)}
+        row = {"tokens_a_pass": len(whole.answer) / whole.steps, "coverage": coverage(item, text)}
         for fraction, mark in marks.items():
             draft = decode(run[mark].predicted_answer)
-            row[f"graded {fraction:.0%}"] = graded(item, draft)
-            row[f"f1 {fraction:.0%}"] = word_f1(draft, text)
+            row[f"coverage {fraction:.0%}"] = coverage(item, draft)
+            row[f"agreement {fraction:.0%}"] = word_f1(draft, text)
         rows.append(row)
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}

@@ -57,14 +57,14 @@ def tables(records: Records, about: About) -> list[Table]:
     long = Answers([record for record in records if record["tokens"] >= LONG])
     on = f"{LONG} tokens on"
     criteria = [
-        (f"full run right, {kind}", 0.6 if kind in HARDER else 0.8, math.inf, group.cell("full run"))
+        (f"full run accuracy, {kind}", 0.6 if kind in HARDER else 0.8, math.inf, group.cell("full run"))
         for (kind,), group in every.groups("benchmark")
     ]
     criteria += [
-        ("full run, share told of what was asked", 0.9, math.inf, every.cell("graded")),
-        ("edge alone right", 0, 0.25, every.cell("right")),
-        (f"first pass F1, {on}", 0, 0.8, long.cell("first f1")),
-        (f"first pass right, {on}", 0, 0.4, long.cell("first right")),
+        ("full run coverage", 0.9, math.inf, every.cell("graded")),
+        ("edge alone accuracy", 0, 0.25, every.cell("right")),
+        (f"first pass agreement, {on}", 0, 0.8, long.cell("first f1")),
+        (f"first pass accuracy, {on}", 0, 0.4, long.cell("first right")),
         ("edge disagrees, share of tokens", 0.25, 0.4, every.cell("disagrees")),
         (f"tokens a pass at {PARALLEL_THRESHOLD}, {on}", 1.3, 4, long.cell("pace")),
     ]
@@ -74,7 +74,7 @@ def tables(records: Records, about: About) -> list[Table]:
         row: Row = {"figure": name, "wanted": f">= {low:g}" if high == math.inf else wanted, "found": found}
         shown.append(row | {"reached": "yes" if found and low <= found.mean <= high else "no"})
     right = sum(long.values("full run"))
-    note = f"Answers of {LONG} tokens and more: {len(long)}, right in full: {right:g}."
+    note = f"Answers of {LONG} tokens and more: {len(long)}, right: {right:g}."
     return [Table.of("hardness", f"{len(records)} held-out questions", shown, note)]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from lab.pairs.problem import Problem
-from lab.pairs.testbed.grading import graded as share_told
+from lab.pairs.testbed.grading import coverage as share_told
 from lab.pairs.testbed.grading import is_correct
 from lab.pairs.tiny.check import is_right as tiny_is_right
 from lab.questions import sandbox
@@ -41,7 +41,7 @@ def is_right(item: Item, text: str) -> bool:
     )
 
 
-def graded(item: Item, text: str) -> float:
+def coverage(item: Item, text: str) -> float:
     """Share of what was asked for that is told, 0 to 1; `is_right` for other questions than the testbed's."""
     return share_told(_problem(item), text) if item.kind == "testbed" else float(is_right(item, text))
 

@@ -53,10 +53,10 @@ def _verdict_is(text: str, more: str, less: str) -> bool:
 
 def is_correct(problem: Problem, text: str) -> bool:
     """True where `text` answers a problem of the testbed: all that was asked for is told."""
-    return graded(problem, text) == 1
+    return coverage(problem, text) == 1
 
 
-def graded(problem: Problem, text: str) -> float:
+def coverage(problem: Problem, text: str) -> float:
     """Share of what was asked for that `text` covers, 0 to 1.
 
     fact, profile: the values asked for. comparison: both values, and the verdict, right wherever there is

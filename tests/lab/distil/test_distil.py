@@ -172,7 +172,7 @@ def test_the_command_writes_answers_teaches_and_resumes(
     assert read(tmp_path / "description.answers.jsonl") == answers
     curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
     assert [(row["step"], row["commit"]) for row in curve] == [(s, 0.9) for s in range(3)]
-    assert {"tokens_a_pass", "graded", "graded 10%", "f1 10%"} <= set(curve[0])
+    assert {"tokens_a_pass", "coverage", "coverage 10%", "agreement 10%"} <= set(curve[0])
     assert "step 2 of 2" in capsys.readouterr().err
     assert (tmp_path / "tiny-dream" / "model.safetensors").is_file()
 

@@ -27,11 +27,11 @@ HARD: dict[str, Any] = {
     "pace": 2.0,
 }
 NAMES = {
-    "full run": "full run right, profile",
-    "graded": "full run, share told of what was asked",
-    "right": "edge alone right",
-    "first f1": "first pass F1, 60 tokens on",
-    "first right": "first pass right, 60 tokens on",
+    "full run": "full run accuracy, profile",
+    "graded": "full run coverage",
+    "right": "edge alone accuracy",
+    "first f1": "first pass agreement, 60 tokens on",
+    "first right": "first pass accuracy, 60 tokens on",
     "disagrees": "edge disagrees, share of tokens",
     "pace": "tokens a pass at 0.9, 60 tokens on",
 }

@@ -15,7 +15,7 @@ from lab.pairs.problem import Problem
 from lab.pairs.testbed import library as sources
 from lab.pairs.testbed.attributes import ATTRIBUTES
 from lab.pairs.testbed.drills import Drills, equation, marked
-from lab.pairs.testbed.grading import _has, graded, is_correct
+from lab.pairs.testbed.grading import _has, coverage, is_correct
 from lab.pairs.testbed.kinds import KINDS, comparison, profile
 from lab.pairs.testbed.kinds.comparison import SCALES
 from lab.pairs.testbed.library import Library
@@ -94,7 +94,7 @@ def test_an_answer_is_graded_by_what_it_tells(
     kind: str, expected: tuple[str, ...], text: str, told: float
 ) -> None:
     problem = Problem(kind, "easy", "", "", expected, "")
-    assert graded(problem, text) == pytest.approx(told)
+    assert coverage(problem, text) == pytest.approx(told)
     assert is_correct(problem, text) == (told == 1)
 
 

@@ -1,0 +1,58 @@
+/** No violation that axe-core finds is on the site (listings of code aside), in the demo, or on the service's page. */
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { test } from "node:test";
+import { setTimeout } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import type axe from "axe-core";
+import { chromium, type Page } from "playwright-core";
+import { StaticServer } from "./static-server.js";
+
+const at = (path: string) => fileURLToPath(new URL(`../../../${path}`, import.meta.url));
+const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
+const skip = (path: string) => ([executablePath, path].every(existsSync) ? false : `no ${path}, or no Chromium`);
+
+async function accessible(site: string, names: string[], ready: (page: Page) => Promise<void>): Promise<void> {
+  const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+  const found: string[] = [];
+  for (const colorScheme of ["light", "dark"] as const) {
+    const width = colorScheme === "light" ? 390 : 1280;
+    const page = await browser.newPage({ colorScheme, viewport: { width, height: 900 } });
+    for (const name of names) {
+      await page.goto(site + name);
+      await ready(page);
+      await page.evaluate(readFileSync(at("node_modules/axe-core/axe.min.js"), "utf8"));
+      const { violations } = await page.evaluate<axe.AxeResults>("axe.run()");
+      for (const { id, nodes } of violations) found.push(`${colorScheme} ${name} ${id}: ${nodes.map((it) => it.html)}`);
+    }
+  }
+  await browser.close();
+  assert.deepEqual(found, []);
+}
+
+const idle = async (page: Page) => void (await page.waitForSelector("body[data-state=idle]", { timeout: 300_000 }));
+
+for (const [what, root, ready] of [
+  ["the site, as make docs has built it", at("../build/site/"), async () => {}],
+  ["the demo, with an answer", at("demo/dist/"), idle],
+] as const) {
+  test(what, { skip: skip(root) }, async () => {
+    const server = await StaticServer.start(root);
+    const names = readdirSync(root, { recursive: true, encoding: "utf8" }).filter((it) => /(?<!py|kt)\.html$/.test(it));
+    await accessible(server.url, names, ready);
+    await server.stop();
+  });
+}
+
+test("the service's page, with an answer", { skip: skip(at("../.venv/bin/python")), timeout: 600_000 }, async () => {
+  const url = "http://127.0.0.1:18291/";
+  const words = ["-m", "cloud_anchor.serve", "--model", "testbed", "--port", "18291"];
+  const service = spawn(at("../.venv/bin/python"), words, { cwd: at(".."), stdio: "ignore" });
+  while (!(await fetch(`${url}readyz`).catch(() => null))?.ok) await setTimeout(500);
+  await accessible(url, [""], async (page) => {
+    await page.click("#examples button");
+    await idle(page);
+  });
+  service.kill();
+});

@@ -75,7 +75,23 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
+    html = html.replace("<th></th>", "<td></td>")  # a head without words is none to a reader's screen reader
     return re.sub(r'href="([^"#]+)" data-line="(\d+)"', r'href="\1#__codelineno-0-\2"', html)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+
+
+on_post_template = on_post_page
+
+
+def on_post_build(config: Any) -> None:
+    """The theme's buttons at a block of code are no landmark, and a table that scrolls is reached by key."""
+    (script,) = Path(config["site_dir"]).glob("assets/javascripts/bundle.*.min.js")
+    text = script.read_text("utf-8").replace('"nav",{class:"md-code__nav"}', '"div",{class:"md-code__nav"}')
+    table = '{class:"md-typeset__scrollwrap"'
+    script.write_text(text.replace(table, f'{table},tabindex:"0"'), "utf-8")
 
 
 def site(file: Path) -> str:

@@ -71,8 +71,10 @@ wheels: $(VENV)/bin/python
 # the device's wheel brings, as it is installed alone (SBOM); checksums.
 release: wheels docs
 	tar --create --gzip --file dist/site.tar.gz --directory build site
-	if command -v npm; then $(MAKE) web/node_modules/.stamp && $(NPM) pack --workspace edge-runtime --pack-destination $(CURDIR)/dist; fi
-	if command -v mvn; then $(MAKE) aar && tar --create --gzip --file dist/android-maven.tar.gz --directory android_demo/build maven; fi
+	if command -v npm; then $(MAKE) web/node_modules/.stamp; fi
+	if command -v npm; then $(NPM) pack --workspace edge-runtime --pack-destination $(CURDIR)/dist; fi
+	if command -v mvn; then $(MAKE) aar; fi
+	if command -v mvn; then tar --create --gzip --file dist/android-maven.tar.gz --directory android_demo/build maven; fi
 	rm -rf build/alone && $(PYTHON) -m venv build/alone
 	build/alone/bin/python -m pip --quiet --disable-pip-version-check install dist/inverse_speculation-*.whl
 	build/alone/bin/inversespec-fill --sample

@@ -92,6 +92,7 @@ def texts(setup: Setup) -> list[Coded]:
 def _opened(place: Path, variant: str | None, threads: int | None) -> tuple[EdgeRuntime, EdgeRuntime | None]:
     """The device's model, and the same in float32 where the bundle has it."""
     edge = EdgeRuntime.open(place, variant, threads=threads)
+    payload_of(edge, "Yes.", "", Codec.PREDICTIVE)  # loads the model: no text's seconds hold that
     exact = "fp32" in edge.bundle.manifest.variants
     return edge, EdgeRuntime.open(place, "fp32", threads=threads) if exact else None
 

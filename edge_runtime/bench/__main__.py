@@ -32,9 +32,10 @@ examples:
   python -m edge_runtime.bench bundles/qwen2.5-0.5b
   python -m edge_runtime.bench bundles/qwen2.5-0.5b --variant int4 --vs llama.cpp:qwen2.5-0.5b-q4_0.gguf
 
-Milliseconds a token: prompts, single tokens after others, chunks of known tokens, whole answers of which a
-share is anchored. All run in the same process, one repetition of each in turn; in brackets, the first one's
-time over theirs, so below 1 the first is faster. Energy is not measured.
+Milliseconds a token, of a variant in its own and in portable arithmetic: prompts, single tokens after
+others, chunks of known tokens, whole answers of which a share is anchored. All run in the same process, one
+repetition of each in turn; in brackets, the first one's time over theirs, so below 1 the first is faster.
+Energy is not measured.
 """
 
 
@@ -78,11 +79,11 @@ def measure(args: BenchOptions) -> dict[str, Any]:
     for name in [*(args.variant or bundle.manifest.variants), *(args.vs or ())]:
         _progress(f"loading {name}")
         before, held = time.perf_counter(), resident_memory()
-        engine = _opened(args, bundle, name, threads)
-        engine.append([0])
+        engines = _opened(args, bundle, name, threads)
+        engines[name].append([0])
         loading[name] = time.perf_counter() - before
         memory[name] = {kind: size - held.get(kind, 0) for kind, size in resident_memory().items()}
-        benches.append(Bench(name, engine, bundle.contract))
+        benches += [Bench(label, engine, bundle.contract) for label, engine in engines.items()]
     if args.length >= benches[0].engine.context:
         raise UsageError(f"--length: expected less than {benches[0].engine.context}, found {args.length}")
     figures = []
@@ -98,19 +99,21 @@ def measure(args: BenchOptions) -> dict[str, Any]:
     return {**report, "bytes": memory, "figures": figures}
 
 
-def _opened(args: BenchOptions, bundle: Bundle, name: str, threads: int) -> Engine:
-    """The engine of a variant or a peer."""
+def _opened(args: BenchOptions, bundle: Bundle, name: str, threads: int) -> dict[str, Engine]:
+    """The engine of a variant or a peer; and of a variant's portable graph."""
     if name not in (args.vs or ()):
-        return EdgeRuntime.open(bundle.path, name, threads=threads, prepack=not args.no_prepack).engine
+        edge = EdgeRuntime.open(bundle.path, name, threads=threads, prepack=not args.no_prepack)
+        second = bundle.manifest.variants[name].portable not in (None, bundle.manifest.variants[name].graph)
+        return {name: edge.engine, **({f"{name} portable": edge.predictive_model.engine} if second else {})}
     if not name.startswith(_PEER):
         raise UsageError(f"--vs: expected {_PEER}FILE.gguf, found {name!r}")
     file, size = Path(name.removeprefix(_PEER)), bundle.manifest.model.vocab_size
-    return LlamaEngine(file, size, context=bundle.context, threads=threads)
+    return {name: LlamaEngine(file, size, context=bundle.context, threads=threads)}
 
 
 def as_markdown(report: dict[str, Any]) -> str:
     """The figures as a table, a column for each engine."""
-    names = list(report["seconds to load"])
+    names = list(dict.fromkeys(figure["engine"] for figure in report["figures"]))
     lines = [f"{report['bundle']}, {report['threads']} threads; milliseconds a token", ""]
     lines += [f"| test | {' | '.join(names)} |", "|---|" + "---:|" * len(names)]
     rows: dict[str, list[float]] = {}

@@ -39,11 +39,11 @@ def test_every_variant_has_every_figure(bench: Any) -> None:
     assert report["threads"] == 1
     assert list(report["seconds to load"]) == list(report["bytes"]) == ["fp32", "int8", "int4"]
     tests = {(figure["test"], figure["engine"]) for figure in report["figures"]}
-    assert len(tests) == len(report["figures"]) == 3 * 10
-    assert ("fill at 25%", "int4") in tests
+    assert len(tests) == len(report["figures"]) == 5 * 10
+    assert ("fill at 25%", "int4 portable") in tests
     assert all(figure["ms"] > 0 for figure in report["figures"])
     table = cli.as_markdown(report)
-    assert "| test | fp32 | int8 | int4 |" in table
+    assert "| test | fp32 | int8 | int8 portable | int4 | int4 portable |" in table
     assert table.count("\n| ") == 1 + 10
 
 

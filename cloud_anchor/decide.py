@@ -20,8 +20,8 @@ import torch
 from cloud_anchor.errors import require
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.protocol import MaskedModel
-from edge_runtime.decisions.reading import Calibration, Scores
-from edge_runtime.form import Form, Slot
+from edge_runtime.decisions import Calibration, Scores
+from edge_runtime.form import Form
 
 ROWS = 64
 """Most rows of a pass."""
@@ -44,17 +44,12 @@ class FormQuestion:
         cls, pipeline: Pipeline, form: Form, prompt: str, asked: Sequence[int] | None = None
     ) -> FormQuestion:
         """A form behind a prompt, such as `Form.question` of a text; asked: by default all slots."""
-        encode, literals = pipeline.model_form.tokenizer.encode, [""]
-        for part in form.parts:
-            if isinstance(part, Slot):
-                literals.append("")
-            else:
-                literals[-1] += part
+        encode = pipeline.model_form.tokenizer.encode
         return cls(
             tuple(pipeline.model_form.ids(prompt)),
             tuple(range(len(form.slots)) if asked is None else asked),
             tuple(tuple(tuple(encode(option)) for option in slot.options) for slot in form.slots),
-            tuple(tuple(encode(literal)) if literal else () for literal in literals),
+            tuple(tuple(encode(literal)) if literal else () for literal in form.literals),
         )
 
     def lengths(self, slot: int) -> list[int]:
@@ -101,7 +96,7 @@ def read_forms(model: MaskedModel, questions: Sequence[FormQuestion], passes: in
                         scores[index] = np.mean([row[id_] for row, id_ in zip(rows, option, strict=True)])
         for question, scores_of in zip(questions, found, strict=True):
             left = [slot for slot in question.asked if slot not in question.fixed]
-            left.sort(key=lambda slot: -_share(scores_of[slot]))
+            left.sort(key=lambda slot: -_soft(scores_of[slot]).max())
             for slot in left[: -(-len(left) // (passes - run))] if run + 1 < passes else ():
                 question.fixed[slot] = int(scores_of[slot].argmax())
     return [
@@ -144,15 +139,13 @@ def _pass(model: MaskedModel, questions: Sequence[FormQuestion], wanted: Sequenc
     return np.split(found, np.cumsum([length for *_, length in wanted])[:-1])
 
 
-def _share(scores: Scores) -> float:
-    """The probability of the best option."""
-    return float(1 / np.exp(scores - scores.max()).sum())
-
-
 def probabilities(
-    question: FormQuestion, scores: Sequence[Scores], temperature: float = 1.0
+    pipeline: Pipeline, form: Form, prompt: str, asked: Sequence[int] | None = None, passes: int = 1
 ) -> Mapping[int, list[float]]:
-    """The probabilities of the options of each asked slot."""
-    soft = Calibration(temperature)
-    pairs = zip(question.asked, scores, strict=True)
-    return {slot: soft.probabilities(found).tolist() for slot, found in pairs}
+    """The probabilities of the options of each asked slot of a form behind a prompt; see `read_forms`."""
+    question = FormQuestion.of(pipeline, form, prompt, asked)
+    (scores,) = read_forms(pipeline.masked_model, [question], passes)
+    return {slot: _soft(found).tolist() for slot, found in zip(question.asked, scores, strict=True)}
+
+
+_soft = Calibration().probabilities

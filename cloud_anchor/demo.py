@@ -26,6 +26,7 @@ with required("demo", "cloud"):
     from cloud_anchor.sampling.denoised import Denoised
     from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection
     from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, TAUGHT, bundle_of, names_a_subject
+    from edge_runtime.decisions import Calibration
     from edge_runtime.decode.forced import FillOptions
     from edge_runtime.form import Form, Slot
     from edge_runtime.runtime import EdgeRuntime, FillRequest
@@ -92,13 +93,12 @@ def run(pipeline: Pipeline, edge: EdgeRuntime, prompt: str, fraction: float, out
 
 def decide(pipeline: Pipeline, edge: EdgeRuntime) -> None:
     """One choice, read by both models and not written, and its bytes."""
-    from cloud_anchor.decide import FormQuestion, probabilities, read_forms  # PyTorch, which no server needs
+    from cloud_anchor.decide import probabilities  # PyTorch, which no server needs
 
     slot = Slot("currency", tuple(f" {each}" for each in CURRENCIES), CURRENCIES)
-    form = Form(("The currency of Peru is the", slot, "."))
-    question = FormQuestion.of(pipeline, form, DECISION)
-    (scores,) = read_forms(pipeline.masked_model, [question])
-    found, alone = (probabilities(question, each) for each in (scores, edge.scores(form, DECISION)))
+    form = Form(("The currency of Peru is the", "."), (slot,))
+    found = probabilities(pipeline, form, DECISION)
+    alone = [Calibration().probabilities(edge.scores(form, DECISION)[0]).tolist()]
     data = encode_decisions(form.identity, DECISION, form.sizes, found)
     cloud, device = (max(zip(each[0], CURRENCIES, strict=True)) for each in (found, alone))
     told = f"{cloud[1]}, {cloud[0]:.2f}, in {len(data)} bytes; the edge alone: {device[1]}, {device[0]:.2f}"

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING
 
 from common.cli import option, run_options
@@ -18,7 +19,7 @@ from edge_runtime.commands import ALONE, STDIN, ModelOptions, choose_bundle, ope
 from edge_runtime.errors import CloudUnavailableError
 
 if TYPE_CHECKING:
-    from edge_runtime.decisions.reading import Decider
+    from edge_runtime.decisions import Decider
     from edge_runtime.form import Form
     from edge_runtime.runtime import EdgeRuntime
 
@@ -39,18 +40,15 @@ _WHAT = {"either": "what", "required": True, "metavar": "TEXT"}
 class _DecideArguments(ModelOptions):
     """Answer questions with listed options about a text: their probabilities are read, nothing is written."""
 
-    schema: Path = option(
-        None, "JSON Schema of booleans, enums, small integers and sets", Path, metavar="FILE", required=True
-    )
+    schema: Path = option(None, "JSON Schema of booleans, enums, small integers and sets", required=True)
     text: str | None = option(None, "the text; - for standard input", **_WHAT)
     calibrate: Path | None = option(
         None,
         'fit device and cloud to labelled rows, JSONL of {"text": ..., "value": {...}}, and keep it',
-        Path,
         **_WHAT | {"metavar": "FILE"},
     )
     accuracy: float | None = option(
-        None, "with --calibrate: of what the device answers itself; sets its threshold", float, metavar="A"
+        None, "with --calibrate: of what the device answers itself; sets its threshold", metavar="A"
     )
     url: str | None = option(None, "service that reads the questions the device is not sure of")
     backend: str | None = option(
@@ -58,7 +56,7 @@ class _DecideArguments(ModelOptions):
     )
     model: str | None = option(None, "its name of the model", metavar="NAME")
     threshold: float | None = option(
-        None, "probability below which it is asked (default: as calibrated, else 0.8)", float, metavar="P"
+        None, "probability below which it is asked (default: as calibrated, else 0.8)", metavar="P"
     )
     timeout: float = option(15.0, "most seconds to wait for it (default 15)", metavar="S")
     json: bool = option(False, "print one JSON object: value, probabilities, sources")
@@ -73,7 +71,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: _DecideArguments) -> int:
     from edge_runtime.client.chat_server import ChatServer
     from edge_runtime.client.client import open_client
-    from edge_runtime.decisions.calibration import Calibrated, load
     from edge_runtime.form import Form
 
     form = Form.of(args.schema)
@@ -87,52 +84,55 @@ def _run(args: _DecideArguments) -> int:
         assert args.calibrate is not None  # the parser requires one of them
         return _calibrate(edge, form, args.calibrate, args.accuracy, cloud, reader)
     text = sys.stdin.read() if args.text == str(STDIN) else args.text
-    if cloud and (hows := load(edge.bundle, form, reader)):
-        cloud = Calibrated(cloud, hows)
-    return answer(edge, form, text, cloud, args.threshold, args.json)
+    return answer(edge, form, text, cloud, args.json, reader, args.threshold)
 
 
 def _calibrate(
     edge: EdgeRuntime, form: Form, rows: Path, accuracy: float | None, cloud: Decider | None, reader: str
 ) -> int:
-    from edge_runtime.decisions import calibration as kept
-    from edge_runtime.decisions.reading import Calibration
+    from edge_runtime.decisions import Calibration, Read, fit, loss, read_rows, said, save
 
-    slots, prior, own = range(len(form.slots)), edge.prior(form), edge.bundle.variant_name
-    read: dict[str, list[list[kept.Read]]] = defaultdict(lambda: [[] for _ in slots])
-    for text, right in kept.read_rows(rows, form):
-        scores = edge.scores(form, form.question(text))
-        told = cloud.decide(form, text, slots) if cloud else {}
-        for at in slots:
-            read[own][at].append((scores[at] - prior[at], right[at]))
-            if cloud:
-                read[reader][at].append((kept.said(told[at]), right[at]))
+    slots, own = range(len(form.slots)), edge.bundle.variant_name
+    read: dict[str, list[list[Read]]] = defaultdict(lambda: [[] for _ in slots])
+    for text, right in read_rows(rows, form):
+        scores = {own: edge.read_form(form, text)}
+        if cloud:
+            told = cloud.decide(form, text, slots)
+            scores[reader] = [said(told[at]) for at in slots]
+        for name, found in scores.items():
+            for at in slots:
+                read[name][at].append((found[at], right[at]))
     for name, questions in read.items():
-        fitted, before = kept.fit(questions, accuracy), kept.loss([Calibration()] * len(slots), questions)
+        fitted = fit(questions, accuracy)
+        before, now = (mean(map(loss, questions, hows)) for hows in ([Calibration()] * len(slots), fitted))
         print(
-            f"{name}: {len(questions[0])} rows, {before:.3f} nats an answer before, "
-            f"{kept.loss(fitted, questions):.3f} now; threshold {fitted[0].threshold:g}; "
-            f"kept in {kept.save(edge.bundle, form, name, fitted)}"
+            f"{name}: {len(questions[0])} rows, {before:.3f} nats an answer before, {now:.3f} now; "
+            f"threshold {fitted[0].threshold:g}; kept in {save(edge.bundle, form, name, fitted)}"
         )
     return 0
 
 
 def answer(
-    edge: EdgeRuntime, form: Form, text: str, cloud: Decider | None, threshold: float | None, as_json: bool
+    edge: EdgeRuntime,
+    form: Form,
+    text: str,
+    cloud: Decider | None,
+    as_json: bool,
+    reader: str = "",
+    threshold: float | None = None,
 ) -> int:
     """Writes the answers to a form's questions, as calibrated; returns the exit code."""
-    from edge_runtime.decisions.calibration import load
-    from edge_runtime.decisions.reading import Calibration
+    from edge_runtime.decisions import Calibration, load
 
-    kept, code = load(edge.bundle, form, edge.bundle.variant_name), 0
-    calibration = kept or [Calibration()] * len(form.slots)
+    own, theirs = (load(edge.bundle, form, name) for name in (edge.bundle.variant_name, reader))
+    hows, code = own or [Calibration()] * len(form.slots), 0
     if threshold is not None:
-        calibration = [replace(each, threshold=threshold) for each in calibration]
+        hows = [replace(each, threshold=threshold) for each in hows]
     try:
-        decision = edge.decide(text, form, calibration, cloud)
+        decision = edge.decide(text, form, hows, cloud, theirs)
     except CloudUnavailableError as error:
         print(f"decide: {error}; this device answers alone", file=sys.stderr)
-        decision, code = edge.decide(text, form, calibration), ALONE
+        decision, code = edge.decide(text, form, hows), ALONE
     if as_json:
         choices = [
             {

@@ -3,7 +3,7 @@
     form = Form.of({"type": "object", "properties": {"urgent": {"type": "boolean"}}})
 
 Responsible for what a JSON Schema of booleans, enums, small integers and sets of enums asks, for its text,
-and for the object that the chosen options make. Not responsible for reading probabilities (see `reading`).
+and for the object that the chosen options make. Not responsible for reading probabilities (see `decisions`).
 
 A form is the same on both sides: its text and options, and with them its identity, follow from the schema.
 """
@@ -13,12 +13,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 from common.files import json_object, read_json
 from edge_runtime.errors import FormError
@@ -66,12 +65,13 @@ class Slot:
 class Form:
     """Questions with listed options, as a text with slots.
 
-    parts: the answer's text in order, literals and slots. says: what is asked, for the prompt. schema: that
-    it comes from; empty for a form made by hand, which no service is asked about. Raises FormError outside
-    the bounds above.
+    literals: the answer's text before each of the slots, and behind the last. says: what is asked, for the
+    prompt. schema: that it comes from; empty for a form made by hand, which no service is asked about. Raises
+    FormError outside the bounds above.
     """
 
-    parts: tuple[str | Slot, ...]
+    literals: tuple[str, ...]
+    slots: tuple[Slot, ...]
     says: str = ""
     schema: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -106,10 +106,6 @@ class Form:
         return {form.name: form for form in forms}
 
     @cached_property
-    def slots(self) -> tuple[Slot, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Slot))
-
-    @cached_property
     def sizes(self) -> list[int]:
         """The number of options of each slot."""
         return [len(slot.options) for slot in self.slots]
@@ -117,11 +113,10 @@ class Form:
     @cached_property
     def _text(self) -> bytes:
         """All that the form says (SPEC.md, "Decisions")."""
-        slots = [
-            part if isinstance(part, str) else (part.name, part.options, part.says) for part in self.parts
-        ]
+        slots = [(slot.name, slot.options, slot.says) for slot in self.slots]
+        before = [part for pair in zip(self.literals[:-1], slots, strict=True) for part in pair]
         try:
-            return _json([self.says, slots]).encode()
+            return _json([self.says, [*before, self.literals[-1]]]).encode()
         except UnicodeEncodeError as error:
             raise FormError(f"form: expected whole characters, found {error}") from None
 
@@ -175,7 +170,8 @@ def _compiled(schema: Any) -> Form:
     _require(isinstance(properties, Mapping), "schema", "an object with properties", properties)
     named = isinstance(required, list) and all(name in list(properties) for name in required)
     _require(named, "schema", "required to name properties", required)
-    parts: list[str | Slot] = []
+    literals: list[str] = []
+    slots: list[Slot] = []
     before = "{"
     for name, stated in properties.items():
         printable = isinstance(name, str) and name.isprintable()
@@ -186,17 +182,18 @@ def _compiled(schema: Any) -> Form:
             before += "{"
             for member in _values(name, *_checked(asked.get("items"), name, schema, "enum")):
                 literal = _json(member if isinstance(member, str) else _json(member))
-                slot = Slot(name, (" true", " false"), (True, False), says, member, of_set=True)
-                parts += [f"{before}{literal}:", slot]
+                slots.append(Slot(name, (" true", " false"), (True, False), says, member, of_set=True))
+                literals.append(f"{before}{literal}:")
                 before = ", "
             before = "}, "
         else:
             values = _values(name, kind, asked)
             quoted = all(isinstance(value, str) for value in values)
             options = tuple(_json(value)[1:-1] if quoted else f" {_json(value)}" for value in values)
-            parts += [before + '"' if quoted else before[:-1], Slot(name, options, tuple(values), says)]
+            slots.append(Slot(name, options, tuple(values), says))
+            literals.append(before + '"' if quoted else before[:-1])
             before = '"' * quoted + ", "
-    return Form((*parts, before[:-2] + "}"), schema["description"], schema)
+    return Form((*literals, before[:-2] + "}"), tuple(slots), schema["description"], schema)
 
 
 def _checked(stated: Any, where: str, schema: Any, *kinds: str) -> tuple[str, dict[str, Any]]:
@@ -236,25 +233,14 @@ def _values(name: str, kind: str, asked: Mapping[str, Any]) -> list[Any]:
     return list(values)
 
 
-def _schema_of(kind: Any) -> Mapping[str, Any]:
-    """The schema of a dataclass or a pydantic model."""
-    if hasattr(kind, "model_json_schema"):
-        return dict(kind.model_json_schema())
-    _require(is_dataclass(kind), "form", "a JSON Schema, a dataclass or a pydantic model", kind)
-    hints, says = get_type_hints(kind), kind.__doc__ or ""
-    return {
-        "description": "" if says.startswith(f"{kind.__name__}(") else says,
-        "properties": {each.name: _property(each.name, hints[each.name]) for each in fields(kind)},
-    }
-
-
-def _property(name: str, hint: Any) -> Mapping[str, Any]:
-    of, inner = get_origin(hint), get_args(hint)
-    if hint is bool:
-        return {"type": "boolean"}
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return {"enum": [each.value for each in hint]}
-    if of in (set, frozenset, list) and inner:
-        return {"type": "array", "items": _property(name, inner[0])}
-    _require(of is Literal, name, "bool, Literal (with None among its values), Enum or a set of these", hint)
-    return {"enum": list(inner)}
+def _schema_of(kind: type) -> Mapping[str, Any]:
+    """The schema of a dataclass or a pydantic model, as pydantic writes it."""
+    try:
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticUserError
+    except ImportError:
+        raise FormError(f"form of {kind.__name__}: expected the package pydantic, found none") from None
+    try:
+        return TypeAdapter(kind).json_schema()
+    except PydanticUserError:
+        raise FormError(f"form: expected a dataclass or a pydantic model, found {kind}") from None

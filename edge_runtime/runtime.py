@@ -23,9 +23,9 @@ from threading import RLock
 from typing import Any
 
 from edge_runtime.bundle.bundle import Bundle
-from edge_runtime.decisions.reading import Calibration, Decider, Decision, Scores, decide, read_scores
+from edge_runtime.decisions import Calibration, Decider, Decision, Scores, decide, read_scores
 from edge_runtime.decode.answer import Answer
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill, prompt_tokens
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.engine.prepack import PrepackCache
@@ -197,23 +197,26 @@ class EdgeRuntime:
         self,
         text: str,
         form: Form,
-        calibration: Calibration | Sequence[Calibration] | None = None,
+        calibration: Sequence[Calibration] | None = None,
         cloud: Decider | None = None,
+        theirs: Sequence[Calibration] | None = None,
     ) -> Decision:
-        """The answers to a form's questions about a text, read in place of written (see `reading.decide`).
+        """The answers to a form's questions about a text, read in place of written (see `decisions.decide`).
 
-        Raises ContextError where the text does not fit, EngineError, and CloudFailureError.
+        calibration, theirs: of each question, the device's and the cloud's; None for none. Raises
+        ContextError where the text does not fit, EngineError, and CloudFailureError.
         """
-        read = self.scores(form, form.question(text))
-        return decide(text, form, read, self.prior(form), calibration or Calibration(), cloud)
+        hows = calibration or [Calibration()] * len(form.slots)
+        return decide(text, form, self.read_form(form, text), hows, cloud, theirs)
 
     def scores(self, form: Form, prompt: str) -> list[Scores]:
-        """The scores of a form's options behind a prompt (see `reading.read_scores`)."""
+        """The scores of a form's options behind a prompt (see `decisions.read_scores`)."""
         return read_scores(self.model, self.bundle.form, form, prompt)
 
-    def prior(self, form: Form) -> list[Scores]:
-        """The scores of a form's options behind an empty text; the latest forms' are kept."""
-        return self._prior(form)
+    def read_form(self, form: Form, text: str) -> list[Scores]:
+        """The scores of a form's options about a text, less those about an empty one, which are kept."""
+        found = self.scores(form, form.question(text))
+        return [read - before for read, before in zip(found, self._prior(form), strict=True)]
 
     def constrained(self, options: FillOptions | None, schema: Schema | None) -> FillOptions:
         """The options, for an answer that is a sentence of `schema` where that is given.
@@ -289,12 +292,9 @@ class EdgeRuntime:
 
     def _continued(self, request: FillRequest, options: FillOptions, stats: FillStats) -> Generator[Token]:
         """The tokens of a predictive payload, and what the same model generates after them."""
-        if options.echo_prompt:
-            yield from prompt_tokens(request.prompt_ids)
         yield from request.tokens[: options.max_tokens]
         model, answered = self.predictive_model, [token.id for token in request.tokens]
-        rest = replace(options, echo_prompt=False)
-        yield from fill(model, request.prompt_ids, request.anchors, rest, stats, answered=answered)
+        yield from fill(model, request.prompt_ids, request.anchors, options, stats, answered=answered)
 
     def _prompt_of(self, header: Header, prompt: Prompt | None) -> Prompt:
         """The prompt of a payload: the one given, or the one that it carries."""

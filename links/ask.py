@@ -57,27 +57,15 @@ class _AskArguments(ModelOptions, OutputOptions):
         "", "the link, such as udp:HOST:PORT; see docs/guides/links.md", metavar="ADDRESS", required=True
     )
     schema: Path | None = option(
-        None,
-        "answer this form's questions about the text (see edge_runtime.decide); the gateway has it too",
-        Path,
-        metavar="FILE",
+        None, "answer this form's questions about the text (see edge_runtime.decide); the gateway has it too"
     )
-    seal: Path | None = option(
-        None,
-        "this device's NAME.device.seal; see docs/guides/links.md",
-        Path,
-        metavar="FILE",
-    )
-    airtime: float | None = option(
-        None, "most seconds on the air of a question; default: any", float, metavar="S"
-    )
+    seal: Path | None = option(None, "this device's NAME.device.seal; see docs/guides/links.md")
+    airtime: float | None = option(None, "most seconds on the air of a question; default: any", metavar="S")
     spend_day: float = option(math.inf, "most money in a day over this link; default: any", metavar="M")
     timeout: float = option(600.0, "wait for an answer at most (default 600)", metavar="S")
     no_fallback: bool = option(False, "fail where no answer comes, instead of answering alone")
-    fraction: float | None = option(
-        None, "share of the cloud's steps; default: its choice", float, metavar="F"
-    )
-    max_tokens: int | None = option(None, "end an answer after N tokens", positive, metavar="N")
+    fraction: float | None = option(None, "share of the cloud's steps; default: its choice", metavar="F")
+    max_tokens: int | None = option(None, "end an answer after N tokens", positive)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -122,7 +110,7 @@ def _run(args: _AskArguments) -> int:
         cloud.predictive = True
         if form is not None:
             assert question is not None
-            code = decided(edge, form, question, LinkDecider(cloud, edge), None, args.json)
+            code = decided(edge, form, question, LinkDecider(cloud, edge), args.json)
             print(link_line(link), file=sys.stderr)
             return code
         if question is None:

@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,7 @@ from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
 from cloud_anchor.decide import FormQuestion, read_forms
 from cloud_anchor.sampling.config import steps_for
-from edge_runtime.decisions import calibration
-from edge_runtime.decisions.calibration import Read
-from edge_runtime.decisions.reading import Calibration, Scores
+from edge_runtime.decisions import TEMPERATURES, Calibration, Read, Scores, loss
 from edge_runtime.form import Form, Slot
 from lab.case import Case
 from lab.experiment import About, Experiment, Records, Setup, questions
@@ -70,7 +69,7 @@ def options_of(item: Item, others: Mapping[str, Sequence[str]]) -> tuple[Form, i
 
 
 def _form(before: str, options: Sequence[str]) -> Form:
-    return Form((before, Slot("answer", tuple(options), tuple(options)), "."))
+    return Form((before, "."), (Slot("answer", tuple(options), tuple(options)),))
 
 
 def _listed(item: Item) -> list[tuple[str, str]]:
@@ -90,7 +89,8 @@ def _apart(form: Form) -> Form:
     (slot,) = form.slots
     texts, letters = zip(*(option.strip(" )").rsplit(" (", 1) for option in slot.options), strict=True)
     texts = tuple(f" {text}" for text in texts)
-    return Form((form.parts[0], Slot("answer", texts, texts), " (", Slot("letter", letters, letters), ")."))
+    slots = Slot("answer", texts, texts), Slot("letter", letters, letters)
+    return Form((form.literals[0], " (", ")."), slots)
 
 
 def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
@@ -145,7 +145,7 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
     for at, (item, form, right) in enumerate(asked):
         add(DEVICE, at, edge.runtime.scores(form, item.prompt)[0], right)
     nonsense = [f" {each}" for each in NONSENSE]
-    for at, scores, _ in read({at: _form(str(form.parts[0]), nonsense) for at, form in enumerate(whole)}):
+    for at, scores, _ in read({at: _form(form.literals[0], nonsense) for at, form in enumerate(whole)}):
         sure = float(Calibration().probabilities(scores).max())
         answered[asked[at][0].id].append({"kind": asked[at][0].benchmark, "way": NO_OPTION, "surest": sure})
 
@@ -172,7 +172,7 @@ def _other_letters(form: Form) -> Form:
     """
     texts, letters = zip(*(option.rsplit(" ", 1) for option in form.slots[0].options), strict=True)
     moved = [f"{text} {letter}" for text, letter in zip(texts, letters[1:] + letters[:1], strict=True)]
-    return _form(str(form.parts[0]), moved)
+    return _form(form.literals[0], moved)
 
 
 def _scored(answers: Answers) -> list[Read]:
@@ -181,8 +181,7 @@ def _scored(answers: Answers) -> list[Read]:
 
 def _softened(read: Sequence[Read]) -> Calibration:
     """The likeliest temperature, for questions of several options."""
-    tried = [Calibration(float(t)) for t in calibration.TEMPERATURES]
-    return min(tried, key=lambda how: calibration.loss([how], [read]))
+    return min((Calibration(float(t)) for t in TEMPERATURES), key=partial(loss, read))
 
 
 def figures(read: Sequence[tuple[Scores, int]]) -> Row:

@@ -12,14 +12,14 @@ from typing import Protocol
 
 from edge_runtime.client.chat_server import ChatServer
 from edge_runtime.client.client import Client, ReceivedPayload, ServiceDescription
-from edge_runtime.decisions.reading import Decider
+from edge_runtime.decisions import Decider
 from edge_runtime.errors import CloudUnavailableError, UsageError
 from edge_runtime.finished import chain_of
 from edge_runtime.form import Form
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import Prompt
-from links.frames import Question
 from links.frames.conversation import decision_of, messages_of
+from links.frames.question import Question
 from payload import Codec
 from payload.decisions import encode_decisions
 from payload.errors import OversizedPayloadError, PayloadError

@@ -39,8 +39,8 @@ def test_an_option_counts_by_the_mean_of_its_tokens_in_a_slot_of_its_length(pipe
 def test_questions_of_one_batch_do_not_change_one_another(pipeline: Pipeline) -> None:
     model = pipeline.masked_model
     texts = ["Who?", "A longer text about a fox and two rivers.", ""]
-    long = Form(("It is", Slot("who", (" a", " the two rivers" * 20), (0, 1)), "."))
-    short = Form(("It is", Slot("who", (" a", " b"), (0, 1)), "."))
+    long = Form(("It is", "."), (Slot("who", (" a", " the two rivers" * 20), (0, 1)),))
+    short = Form(("It is", "."), (Slot("who", (" a", " b"), (0, 1)),))
     apart = [FormQuestion.of(pipeline, form, "?") for form in (long, short)]
     for asked, found in zip(apart, read_forms(model, apart), strict=True):
         assert found[0] == pytest.approx(read_forms(model, [asked])[0][0], abs=1e-3)
@@ -57,7 +57,7 @@ def test_further_passes_fix_the_surest_answer_first(pipeline: Pipeline) -> None:
     (once,) = read_forms(model, [question(pipeline)])
     (twice,) = read_forms(model, [asked], passes=2)
     ((slot, index),) = asked.fixed.items()
-    shares = [max(found) for found in probabilities(question(pipeline), once).values()]
+    shares = [max(found) for found in probabilities(pipeline, FORM, FORM.question("Who?")).values()]
     assert slot == int(np.argmax(shares))
     assert index == int(once[slot].argmax())
     assert twice[slot] == pytest.approx(once[slot])
@@ -68,8 +68,7 @@ def test_the_service_gives_what_the_model_reads(pipeline: Pipeline, client: obje
     from edge_runtime.errors import CloudRefusedError
 
     service = Client(f"http://127.0.0.1:{client.port}", timeout=60)  # type: ignore[attr-defined]
-    asked = question(pipeline)
-    exact = probabilities(asked, read_forms(pipeline.masked_model, [asked])[0])
+    exact = probabilities(pipeline, FORM, FORM.question("Who?"))
     found = service.decide(FORM, "Who?", [0, 1])
     for slot, read in found.items():
         assert sum(p * np.log(p / q) for p, q in zip(exact[slot], read, strict=True)) < 0.02
@@ -77,4 +76,4 @@ def test_the_service_gives_what_the_model_reads(pipeline: Pipeline, client: obje
     with pytest.raises(CloudRefusedError):
         service.decide(FORM, "x" * 20_000, [0])
     with pytest.raises(CloudRefusedError):
-        service.decide(Form(FORM.parts), "Who?", [0])
+        service.decide(Form(FORM.literals, FORM.slots), "Who?", [0])

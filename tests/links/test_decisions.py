@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.client.client import ReceivedPayload
-from edge_runtime.decisions.reading import CLOUD, DEVICE, Calibration
+from edge_runtime.decisions import CLOUD, DEVICE, Calibration
 from edge_runtime.errors import CloudUnavailableError, FormError
 from edge_runtime.form import Form
 from edge_runtime.runtime import EdgeRuntime
 from links import ask, open_link
 from links.asking import LinkCloud, LinkDecider
 from links.exchange import RetryBudget
-from links.frames import Question
 from links.frames.conversation import decision_of, decision_text
+from links.frames.question import Question
 from links.gateway.answering import Gateway, serve_link
 from links.gateway.service import FormSource
 from links.kinds.udp import UdpLink
@@ -78,7 +78,9 @@ def test_what_the_device_doubts_is_asked_in_a_frame_and_answered_in_one(
     threshold = sorted(choice.probability for choice in alone.choices)[2]
     with UdpLink("127.0.0.1", port) as device:
         cloud = LinkCloud(device)
-        found = edge.decide(TEXT, FORM, Calibration(threshold=threshold), LinkDecider(cloud, edge))
+        found = edge.decide(
+            TEXT, FORM, [Calibration(threshold=threshold)] * len(FORM.slots), LinkDecider(cloud, edge)
+        )
         (exchange,) = cloud.exchanges
     unsure = [at for at, choice in enumerate(alone.choices) if choice.probability < threshold]
     assert reader.asked == [(FORM.name, TEXT.replace("\x1e", " "), unsure)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Annotated
 
 from fastapi import Body, FastAPI, Request, Response
@@ -30,37 +31,26 @@ class FormReader:
     requests may name.
     """
 
-    def __init__(self, pipeline: Pipeline, limits: Limits, forms: Mapping[str, Form] | None = None) -> None:
-        self._pipeline, self._limits, self.forms = pipeline, limits, forms or {}
+    def __init__(self, pipeline: Pipeline, limits: Limits, forms: Mapping[str, Form]) -> None:
+        self.pipeline, self._limits, self.forms = pipeline, limits, forms
         self._thread = ThreadPoolExecutor(1, "forms")
         self._asked = InProgress()
 
     async def read(self, form: Form, text: str, asked: list[int], passes: int) -> Mapping[int, list[float]]:
         """The probabilities of the slots asked for. Raises ServiceError, and RequestError for a long text."""
-        model = self._pipeline.model
-        if not isinstance(model, MaskedModel):
-            raise _none("a model whose slots can be read", model.source)
         if len(self._asked) > self._limits.queue:
             most = f"at most {self._limits.queue} requests that wait"
             raise overloaded(most, "more", self._asked.seconds_left())
 
-        from cloud_anchor.decide import FormQuestion, probabilities, read_forms  # with PyTorch
+        from cloud_anchor.decide import probabilities  # with PyTorch
 
-        def work() -> Mapping[int, list[float]]:
-            question = FormQuestion.of(self._pipeline, form, form.question(text), asked)
-            return probabilities(question, read_forms(model, [question], passes)[0])
-
+        work = partial(probabilities, self.pipeline, form, form.question(text), asked, passes)
         try:
             with self._asked.one():
                 found = asyncio.get_running_loop().run_in_executor(self._thread, work)
                 return await asyncio.wait_for(found, self._limits.deadline)
         except TimeoutError:
             raise too_late(self._limits.deadline) from None
-
-
-def _none(expected: str, found: str) -> ServiceError:
-    remedy = "Ask a service of Dream, LLaDA or another model that predicts masked tokens."
-    return ServiceError(404, "no_decisions", expected, found, remedy)
 
 
 def install_decisions(app: FastAPI, backend: Backend, reader: FormReader | None) -> None:
@@ -78,8 +68,9 @@ def install_decisions(app: FastAPI, backend: Backend, reader: FormReader | None)
     async def decisions(request: Request, body: Annotated[DecisionsRequest, Body()]) -> Response:
         """The probabilities of a form's options for a text, read in one pass: nothing is written."""
         require_ready(backend)
-        if reader is None:
-            raise _none("a service that reads forms", "one without")
+        if reader is None or not isinstance(reader.pipeline.model, MaskedModel):
+            remedy = "Ask a service of Dream, LLaDA or another model that predicts masked tokens."
+            raise ServiceError(404, "no_decisions", "a service that reads forms", "one that does not", remedy)
         try:
             form = reader.forms.get(str(body.form)) or Form.of(body.form)
             asked = sorted(set(range(len(form.slots)) if body.asked is None else body.asked))

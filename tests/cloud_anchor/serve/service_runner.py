@@ -20,12 +20,12 @@ from cloud_anchor.serve.batching.local import LocalBackend
 from cloud_anchor.serve.http.app import create_app
 from cloud_anchor.serve.http.decision_routes import FormReader
 from cloud_anchor.serve.http.keys import ApiKeys
-from cloud_anchor.serve.http.server import Server
 from cloud_anchor.serve.page import Page
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.shipped import PAIRS
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.client.client import Client as ServiceClient
+from edge_runtime.endpoint.server import Server
 from edge_runtime.predictor import EnginePredictor
 from edge_runtime.runtime import EdgeRuntime
 from links.datagram import Link
@@ -96,8 +96,8 @@ class Client:
         """Until nobody's request is waiting, in the batch or open."""
         end = time.monotonic() + 20
         while time.monotonic() < end:
-            load = self.backend.engine.load()
-            if not (load.waiting or load.running or load.selecting):
+            load = self.backend.engine.figures()
+            if not any(load[f"{kind}_requests"] for kind in ("waiting", "running", "encoding")):
                 return
             time.sleep(0.02)
         pytest.fail(f"the engine still works on {load}")
@@ -114,11 +114,11 @@ def served(
 ) -> Iterator[Client]:
     """The backend behind a port of 127.0.0.1, any free one for 0, until the context ends."""
     pipeline = getattr(backend, "pipeline", None)
-    reader = FormReader(pipeline, limits) if pipeline is not None else None
+    reader = FormReader(pipeline, limits, {}) if pipeline is not None else None
     known = ApiKeys() if keys is None else keys
     app = create_app(backend, known, limits, page=page, bundle=bundle, reader=reader)
     with socket.create_server(("127.0.0.1", port)) as listener:
-        server = Server(app, limits)
+        server = Server(app, limits.connections, limits.deadline + 15, access_log=False)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         end = time.monotonic() + 60

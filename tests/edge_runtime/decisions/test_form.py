@@ -55,8 +55,12 @@ def test_a_schema_is_refused_in_a_line_or_every_answer_is_valid(schema: dict[str
 
 def test_the_text_of_a_form_is_the_object_that_json_writes() -> None:
     form = Form.of(TRIAGE)
-    first = [part if isinstance(part, str) else part.options[0] for part in form.parts]
-    written = json.loads("".join(first))
+    first = [
+        text
+        for text, slot in zip(form.literals, form.slots, strict=False)
+        for text in (text, slot.options[0])
+    ]
+    written = json.loads("".join([*first, form.literals[-1]]))
     members = written.pop("about")
     value = form.value([0] * len(form.slots))
     assert value == written | {"about": list(members)}

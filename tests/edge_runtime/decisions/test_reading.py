@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from edge_runtime import decide as command
+from edge_runtime import decisions
 from edge_runtime.commands import ALONE
-from edge_runtime.decisions import calibration
-from edge_runtime.decisions.reading import CLOUD, DEVICE, HOPELESS, Calibration
+from edge_runtime.decisions import CLOUD, DEVICE, HOPELESS, Calibration
 from edge_runtime.errors import FormError
-from edge_runtime.form import Form
+from edge_runtime.form import Form, Slot
 from edge_runtime.runtime import EdgeRuntime
 from tests.edge_runtime.client.chat_servers import chat_server, fails
 from tests.shipped import TINY_BUNDLE
@@ -40,16 +40,13 @@ def edge() -> EdgeRuntime:
 def test_scores_are_those_of_whole_passes(edge: EdgeRuntime) -> None:
     found = edge.scores(FORM, FORM.question(TEXT))
     encode, ids = edge.bundle.tokenizer.encode, edge.prompt_ids(FORM.question(TEXT))
-    at = 0
-    for part, behind in zip(FORM.parts, [*FORM.parts[1:], ""], strict=True):
-        if isinstance(part, str):
-            ids = ids + encode(part)
-            continue
-        tokens = [encode(option) for option in part.options]
+    for at, slot in enumerate(FORM.slots):
+        ids, behind = ids + encode(FORM.literals[at]), FORM.literals[at + 1]
+        tokens = [encode(option) for option in slot.options]
         begins = any(a != b and b[: len(a)] == a for a in tokens for b in tokens)
-        ends = str(behind)[:1] if begins else ""  # an option that begins another one has to end
+        ends = behind[:1] if begins else ""  # an option that begins another one has to end
         plain = []
-        for option in part.options:
+        for option in slot.options:
             branch = encode(option + ends)
             engine = edge.engine.fork()
             engine.rewind(0)
@@ -61,8 +58,7 @@ def test_scores_are_those_of_whole_passes(edge: EdgeRuntime) -> None:
         whole = np.array(plain) > max(plain) - HOPELESS
         assert found[at][whole] == pytest.approx(np.array(plain)[whole], abs=1e-3)
         assert (found[at][~whole] < max(plain) - HOPELESS).all() or (found[at][~whole] < max(plain)).all()
-        ids = ids + encode(part.options[int(found[at].argmax())])
-        at += 1
+        ids = ids + encode(slot.options[int(found[at].argmax())])
 
 
 def test_the_questions_below_the_threshold_are_asked_and_no_others(edge: EdgeRuntime) -> None:
@@ -77,11 +73,11 @@ def test_the_questions_below_the_threshold_are_asked_and_no_others(edge: EdgeRun
     alone = edge.decide(TEXT, FORM)
     assert {choice.source for choice in alone.choices} == {DEVICE}
     threshold = sorted(choice.probability for choice in alone.choices)[1]
-    found = edge.decide(TEXT, FORM, Calibration(threshold=threshold), Cloud())
+    found = edge.decide(TEXT, FORM, [Calibration(threshold=threshold)] * 3, Cloud())
     unsure = [at for at, choice in enumerate(alone.choices) if choice.probability < threshold]
     assert asked == [unsure]
     assert [at for at, choice in enumerate(found.choices) if choice.source == CLOUD] == unsure
-    assert edge.decide(TEXT, FORM, Calibration(threshold=0), Cloud()).value == alone.value
+    assert edge.decide(TEXT, FORM, [Calibration(threshold=0)] * 3, Cloud()).value == alone.value
     assert len(asked) == 1
 
 
@@ -99,7 +95,7 @@ def test_a_fit_finds_temperature_and_threshold() -> None:
         sure = random.normal(0, 2, 3)
         exact = np.exp(sure) / np.exp(sure).sum()
         rows.append((4 * sure, int(random.choice(3, p=exact))))  # four times as sure as right
-    (fitted,) = calibration.fit([rows], accuracy=0.9)
+    (fitted,) = decisions.fit([rows], accuracy=0.9)
     assert 3 < fitted.temperature < 5.5
     kept = [
         fitted.probabilities(s).argmax() == r
@@ -109,7 +105,7 @@ def test_a_fit_finds_temperature_and_threshold() -> None:
     assert np.mean(kept) >= 0.9
     assert len(kept) > 50
     with pytest.raises(FormError):
-        calibration.fit([rows, rows[:5]])
+        decisions.fit([rows, rows[:5]])
 
 
 def test_each_question_has_a_bias_for_its_options_and_a_cloud_has_its_own() -> None:
@@ -119,10 +115,10 @@ def test_each_question_has_a_bias_for_its_options_and_a_cloud_has_its_own() -> N
         scores = random.normal(0, 2, 3)
         exact = np.exp(scores / 2 + [0, 0, 2])  # of a reader that is too sure, and overlooks the last option
         rows.append((scores, int(random.choice(3, p=exact / exact.sum()))))
-    biased, same = calibration.fit([rows, rows], accuracy=0.7)
+    biased, same = decisions.fit([rows, rows], accuracy=0.7)
     assert biased == same
-    plain = [Calibration(biased.temperature)]
-    assert calibration.loss([biased], [rows]) < calibration.loss(plain, [rows]) - 0.1
+    plain = Calibration(biased.temperature)
+    assert decisions.loss(rows, biased) < decisions.loss(rows, plain) - 0.1
     assert 1.5 < biased.temperature < 2.7
     assert biased.bias[2] - biased.bias[0] == pytest.approx(2, abs=0.5)
     told = np.mean([biased.probabilities(s) for s, _ in rows], axis=0)
@@ -132,9 +128,13 @@ def test_each_question_has_a_bias_for_its_options_and_a_cloud_has_its_own() -> N
         def decide(self, form: Form, text: str, slots: Sequence[int]) -> Mapping[int, Sequence[float]]:
             return {at: [0.2, 0.3, 0.5] for at in slots}
 
-    found = calibration.Calibrated(Cloud(), [same, Calibration()]).decide(FORM, TEXT, [0, 1])
-    assert found[0] == pytest.approx(same.probabilities(calibration.said([0.2, 0.3, 0.5])))
-    assert found[1] == pytest.approx([0.2, 0.3, 0.5])
+    three = Form(
+        ("", "", "."), (Slot("a", ("x", "y", "z"), (0, 1, 2)), Slot("b", ("x", "y", "z"), (0, 1, 2)))
+    )
+    unread, asks = [np.zeros(3)] * 2, [Calibration(threshold=1)] * 2
+    found = decisions.decide(TEXT, three, unread, asks, Cloud(), [same, Calibration()]).choices
+    assert found[0].probabilities == pytest.approx(same.probabilities(decisions.said([0.2, 0.3, 0.5])))
+    assert found[1].probabilities == pytest.approx([0.2, 0.3, 0.5])
 
 
 def test_the_command_asks_a_chat_server_and_calibrates_it_too(

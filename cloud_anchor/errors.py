@@ -46,20 +46,15 @@ class ServerError(CloudError):
     exit_code = 5
 
 
-class ServerTimeoutError(ServerError):
-    """A server gives no answer in the time allowed."""
-
-
 class ServerBusyError(ServerError):
     """A server has not begun what it was asked: it may be asked again.
 
-    retry_after: seconds after which, where it says so. away: it was not reached at all.
+    retry_after: seconds after which, where it says so.
     """
 
-    def __init__(self, text: str, *, retry_after: float | None = None, away: bool = False) -> None:
+    def __init__(self, text: str, *, retry_after: float | None = None) -> None:
         super().__init__(text)
         self.retry_after = retry_after
-        self.away = away
 
 
 class NothingToSendError(CloudError):

@@ -23,7 +23,7 @@ LIBRARIES = frozenset(
             "prometheus_client",
             "pydantic",
         ),
-        *("ray", "rich", "safetensors", "scipy", "starlette", "tabulate", "torch", "transformers", "urllib3"),
+        *("ray", "rich", "safetensors", "scipy", "starlette", "tabulate", "torch", "transformers"),
         *("uvicorn", "zstandard"),
     }
 )

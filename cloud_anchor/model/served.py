@@ -114,7 +114,6 @@ class ServedModel:
             order=(CONFIDENCE,),
             temperature=(0,),
             top_p=(None,),
-            top_k=(None,),
             stop=(None, "complete"),
         )
         require_room(self, prompts, config.canvas)

@@ -52,6 +52,8 @@ MAX_EVENTS = 64
 CONNECT_SECONDS = 5.0
 RETRIED_STATUSES = {408, 429, 500, 502, 503, 504}
 """Statuses of temporary failures."""
+NOT_BEGUN = {429, 503}
+"""Of these, of a request that was not begun."""
 BACKOFF_SECONDS = 0.25
 """Before the second attempt; doubled before each further one."""
 
@@ -89,6 +91,7 @@ class Client:
     attempts: most attempts of one request.
     sleep:    waits between attempts, in seconds.
     stated:   text and code of an error in the form of whoever is asked.
+    charged:  whether an answer may cost: then only what was not begun is asked for again.
 
     Raises UsageError for an invalid address. Its methods raise CloudRefusedError where the service refuses
     the request in its own form, and CloudUnavailableError where it cannot be reached, does not answer in
@@ -102,6 +105,7 @@ class Client:
     attempts: int = 4
     sleep: Callable[[float], None] = time.sleep
     stated: Callable[[object], tuple[str, str]] = service_error
+    charged: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -185,7 +189,7 @@ class Client:
         raise CloudUnavailableError(f"{self.url}: the stream ended before it was done")
 
     def decide(self, form: Form, text: str, asked: Sequence[int]) -> Mapping[int, Sequence[float]]:
-        """The probabilities of a form's options, for the questions asked for, as of `reading.Decider`."""
+        """The probabilities of a form's options, for the questions asked for, as of `decisions.Decider`."""
         body = {"form": form.schema, "text": text, "asked": list(asked)}
         data = json.dumps(body).encode("ascii")
         with self.request("/v1/decisions", BINARY, data) as response:
@@ -270,7 +274,7 @@ class Client:
                     return response
                 with response:
                     failure, code = response.error(self.stated)
-                if response.status not in RETRIED_STATUSES:
+                if response.status not in (NOT_BEGUN if self.charged else RETRIED_STATUSES):
                     kind = CloudUnavailableError if code is None else CloudRefusedError
                     if code == "contract_mismatch":
                         url = shlex.quote(self.url)
@@ -282,6 +286,8 @@ class Client:
                     wait = max(wait, retry_after * random.uniform(1.0, 1.25))
             except (OSError, http.client.HTTPException, ValueError) as error:
                 failure = connection_error(error, time.monotonic() >= end)
+                if self.charged:
+                    raise CloudUnavailableError(f"{self.url}: {failure}") from error
             if attempt >= self.attempts or time.monotonic() + wait >= end:
                 tries = "1 attempt" if attempt == 1 else f"{attempt} attempts"
                 raise CloudUnavailableError(f"{self.url}: {failure} ({tries})", code, retry_after)

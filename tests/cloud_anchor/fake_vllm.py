@@ -42,7 +42,6 @@ class FakeVllm:
     fault: Callable[[], Fault] = lambda: None
     faults: deque[Fault] = field(default_factory=deque)
     requests: list[dict[str, Any]] = field(default_factory=list)
-    connections: int = 0
     running: int = 0
     most_running: int = 0
     runs: int = 0
@@ -55,11 +54,6 @@ class FakeVllm:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
-
-            def setup(self) -> None:
-                super().setup()
-                with fake._lock:
-                    fake.connections += 1
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -84,7 +78,8 @@ class FakeVllm:
             def answer(self, status: int, content: object, headers: Mapping[str, str] | None = None) -> None:
                 data = content if isinstance(content, bytes) else json.dumps(content).encode()
                 self.send_response(status)
-                for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+                stated = {"Content-Length": str(len(data)), "Content-Type": "application/json"}
+                for name, value in {**stated, **(headers or {})}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(data)

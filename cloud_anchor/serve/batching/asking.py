@@ -12,7 +12,7 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from cloud_anchor.errors import CloudError, ServerBusyError, ServerError, ServerTimeoutError
+from cloud_anchor.errors import CloudError, ServerBusyError, ServerError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.protocol import AskedModel
@@ -104,10 +104,9 @@ class AskingEngine(BatchEngine):
 
 def _refusal(error: ServerError, job: Job) -> ServiceError:
     """A server's failure as the service's: its text is for whoever runs the service, not for devices."""
-    if isinstance(error, ServerTimeoutError) or not job.left():
+    if not job.left():
         return too_late(job.time_limit)
     if isinstance(error, ServerBusyError):
-        found = "none that answers" if error.away else "none free"
-        return overloaded("a place on the server of the model", found, error.retry_after or 2.0)
+        return overloaded("a place on the server of the model", "none free", error.retry_after or 2.0)
     remedy = "Try again; if it stays, tell whoever runs the service. Its log has the details."
     return ServiceError(502, "backend_failed", "an answer of the model's server", "none", remedy)

@@ -44,9 +44,7 @@ class ModelOptions:
     model: str = option(
         DEFAULT_MODEL, f"{', '.join(PAIRS)}, a folder, a .gguf file or a hub name (default: %(default)s)"
     )
-    edge: Path | None = option(
-        None, "the device's bundle (default: the shipped pair's)", Path, metavar="BUNDLE"
-    )
+    edge: Path | None = option(None, "the device's bundle (default: the shipped pair's)", metavar="BUNDLE")
     backend: str | None = option(
         None, f"vllm:URL or openai:URL (any chat server) runs it (key: ${BACKEND_KEY})", metavar="SERVER"
     )
@@ -59,16 +57,14 @@ class DenoiseOptions:
     """The options of `DenoiseConfig`; None stands for what the model's plan says."""
 
     fraction: float | None = option(
-        None, "share of the steps (default 0.1; of a chat server 1)", float, metavar="X", either="steps"
+        None, "share of the steps (default 0.1; of a chat server 1)", metavar="X", either="steps"
     )
-    steps: int | None = option(None, "steps to run, instead of a share", int, metavar="N", either="steps")
-    total_steps: int | None = option(None, "of a full run (default: the model's, or 128)", int, metavar="N")
-    canvas: int | None = option(None, "response positions (default: the model's, or 256)", int, metavar="N")
-    order: str = option(
-        "confidence", "of commits, or entropy, topk_margin, maskgit_plus, origin", metavar="NAME"
-    )
+    steps: int | None = option(None, "steps to run, instead of a share", either="steps")
+    total_steps: int | None = option(None, "of a full run (default: the model's, or 128)")
+    canvas: int | None = option(None, "response positions (default: the model's, or 256)")
+    order: str = option("confidence", "of commits, or entropy, maskgit_plus", metavar="NAME")
     temperature: float = option(0.0, "0: the most probable token (default)", metavar="T")
-    seed: int = option(0, "of each answer's draws (default 0)", metavar="N")
+    seed: int = option(0, "of each answer's draws (default 0)")
     commit: CommitRule = option(
         "auto",
         "quota: as many a step as the schedule says; or all from a probability on (default: by --select)",
@@ -98,8 +94,8 @@ class SelectionOptions:
         "edge model would not write (default)",
         metavar="NAME",
     )
-    threshold: float | None = option(None, "from which a prediction binds (default 0.3)", float, metavar="P")
-    max_bytes: int | None = option(None, "keep the anchors that help most", int, metavar="N")
+    threshold: float | None = option(None, "from which a prediction binds (default 0.3)", metavar="P")
+    max_bytes: int | None = option(None, "keep the anchors that help most")
 
     def selection(self) -> Selection:
         """The selection that they describe; raises RequestError."""

@@ -93,7 +93,6 @@ class BlockModel(StockModel):
             config,
             self.family.name,
             order=(CONFIDENCE,),
-            order_temperature=(None, 0),
             stop=(None, "complete"),
         )
         return BlockAnswers(self, config, [self._row(prompt, config) for prompt in prompts])
@@ -218,7 +217,7 @@ class BlockAnswers(RowAnswers[BlockRow]):
         likeliest, chance, ids = best.indices, (best.values - norm).exp(), best.indices
         if self.config.temperature > 0:
             config = self.config
-            shares = filtered_probabilities(usable, config.temperature, config.top_p, config.top_k)
+            shares = filtered_probabilities(usable, config.temperature, config.top_p)
             ids = draw(shares, counts, [each.row.generator for each in passes])
         sure = (usable.gather(-1, ids[:, None])[:, 0] - norm).exp()
         predicted = [Prediction(*each) for each in zip(likeliest.tolist(), chance.tolist(), strict=True)]

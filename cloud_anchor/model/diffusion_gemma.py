@@ -162,11 +162,9 @@ class DiffusionGemma(LoadedModel):
             config,
             f"{NAME}, whose own sampler decides",
             order=(CONFIDENCE,),
-            order_temperature=(None, 0),
             commit=("auto",),
             temperature=(0, 1),
             top_p=(None,),
-            top_k=(None,),
             stop=(None, "complete"),
         )
         blocks = -(-config.canvas // self.canvas)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.schedules import Schedule
 from cloud_anchor.sampling.scores import Proposal, Score, confidence
-from cloud_anchor.sampling.state import ForwardPass, State
+from cloud_anchor.sampling.state import ForwardPass
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Proposed:
 
 @dataclass(frozen=True)
 class Quota:
-    """As many of the best-scored positions as the schedule says, or a draw of as many."""
+    """As many of the best-scored positions as the schedule says."""
 
     config: DenoiseConfig
     schedule: Schedule
@@ -54,14 +53,11 @@ class Quota:
         ends, shares = zip(*(self.schedule.at(step, total, canvas) for step in steps), strict=True)
         return _before(masked, torch.tensor(ends, device=masked.device)), torch.stack(shares)
 
-    def choose(self, proposed: Proposed, state: State) -> Tensor:
+    def choose(self, proposed: Proposed) -> Tensor:
         """The positions that commit, bool [B, C]."""
-        run, temperature = proposed.run, self.config.order_temperature
+        run = proposed.run
         count = quotas(run.open, run.shares, up=self.schedule.round_up)
-        scores = proposed.scores(proposed.score)
-        if temperature:
-            return _draw_positions(state, scores, count, temperature) | run.last[:, None]
-        return best(scores, proposed.allowed, count)
+        return best(proposed.scores(proposed.score), proposed.allowed, count)
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ class Probability:
         ends = (masked.int().argmax(1) // size + 1) * size
         return _before(masked, ends.masked_fill(last, self.config.canvas)), last.float()
 
-    def choose(self, proposed: Proposed, state: State) -> Tensor:
+    def choose(self, proposed: Proposed) -> Tensor:
         assert not isinstance(self.config.commit, str)
         sure = proposed.scores(confidence).exp()
         return above(sure, proposed.allowed, self.config.commit) | proposed.run.last[:, None]
@@ -96,20 +92,6 @@ def commit_rule(config: DenoiseConfig, schedule: Schedule) -> Rule:
 def _before(masked: Tensor, ends: Tensor) -> Tensor:
     """The masked positions of each row before its end, int64 [B]."""
     return masked & (torch.arange(masked.shape[1], device=masked.device) < ends[:, None])
-
-
-def _draw_positions(state: State, scores: Tensor, quota: Tensor, temperature: float) -> Tensor:
-    """Positions drawn in proportion to softmax(score / temperature), over prompt and canvas as published."""
-    lengths = [len(prompt) for prompt in state.prompts]
-    rows = [pad(score, (length, 0), value=-torch.inf) for score, length in zip(scores, lengths, strict=True)]
-    free: list[int] = (scores > -torch.inf).sum(1).tolist()
-    wanted = [min(count, most) for count, most in zip(quota.tolist(), free, strict=True)]
-    chosen = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-    picks = lottery(rows, wanted, temperature, state.generators)
-    for row, (index, length) in enumerate(zip(picks, lengths, strict=True)):
-        # A share that underflows to 0 can still be drawn, and the prompt's are 0.
-        chosen[row, index[index >= length] - length] = True
-    return chosen & (scores > -torch.inf)
 
 
 def quotas(masked: Tensor, shares: Tensor, *, up: bool = False) -> Tensor:
@@ -141,34 +123,6 @@ def above(scores: Tensor, allowed: Tensor, threshold: float) -> Tensor:
     """
     one = torch.ones(len(scores), dtype=torch.long, device=scores.device)
     return best(scores, allowed, one) | (allowed & (scores >= threshold))
-
-
-def lottery(
-    scores: list[Tensor], quota: list[int], temperature: float, generators: list[torch.Generator]
-) -> list[Tensor]:
-    """For each row, `quota` indices drawn without replacement from softmax(score / temperature).
-
-    scores: one 1-D tensor per row, -inf where nothing may commit. One random number is drawn per entry, so a
-    row covers prompt and canvas to equal the published sampler's.
-    """
-    return [
-        torch.multinomial((score / temperature).softmax(-1), count, generator=generator)
-        if count
-        else torch.empty(0, dtype=torch.long, device=score.device)
-        for score, count, generator in zip(scores, quota, generators, strict=True)
-    ]
-
-
-def flips(masked: Tensor, shares: list[float], generators: list[torch.Generator]) -> Tensor:
-    """An independent draw per masked position, with the row's share as its probability, bool [B, C].
-
-    The reverse process of absorbing diffusion (Austin et al., arXiv 2107.03006): Dream's `origin`.
-    """
-    flipped = torch.zeros_like(masked)
-    for row, (share, generator) in enumerate(zip(shares, generators, strict=True)):
-        count = int(masked[row].sum())
-        flipped[row, masked[row]] = torch.rand(count, generator=generator, device=masked.device) < share
-    return flipped
 
 
 def _ranks(scores: Tensor) -> Tensor:

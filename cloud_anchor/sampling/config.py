@@ -8,8 +8,8 @@ from typing import Literal
 from cloud_anchor.errors import require
 from payload.anchors import MAX_CANVAS
 
-ORIGIN, CONFIDENCE = "origin", "confidence"
-ORDERS = ("origin", "maskgit_plus", "topk_margin", "entropy", "confidence")
+CONFIDENCE = "confidence"
+ORDERS = ("maskgit_plus", "entropy", CONFIDENCE)
 STOPS = ("complete", "prophet", "plateau")
 """The names of `scores.ORDERS` and `stops.STOPS`, which PyTorch computes."""
 MAX_STEPS = 65_536
@@ -29,10 +29,8 @@ class DenoiseConfig:
     canvas:       response positions: the answer and the end markers after it.
     total_steps:  planned steps; the model's schedule derives from them how many tokens commit at each step.
     steps:        steps to run before stopping; None for all.
-    order:        order of commits: origin (random), maskgit_plus, topk_margin, entropy, confidence.
-    temperature:  0 takes the most probable token. top_p, top_k: filters, None for none.
-    order_temperature: None or 0 commits the highest-scored positions, else positions are drawn from
-                  softmax(score / order_temperature).
+    order:        order of commits: maskgit_plus, entropy, confidence.
+    temperature:  0 takes the most probable token. top_p: a filter, None for none.
     commit:       number of tokens per step. "quota": as many as the schedule says; a number: every position
                   whose unfiltered probability is at least this; "auto": decided by `resolve_commit` from the
                   selection. A sampler that is given "auto" applies the quota, or its own rule.
@@ -47,8 +45,6 @@ class DenoiseConfig:
     order: str = CONFIDENCE
     temperature: float = 0.0
     top_p: float | None = None
-    top_k: int | None = None
-    order_temperature: float | None = None
     commit: CommitRule = "auto"
     parallel: float = PARALLEL_THRESHOLD
     stop: str | None = None
@@ -62,15 +58,9 @@ class DenoiseConfig:
         require("stop", self.stop is None or self.stop in STOPS, " or ".join(STOPS), self.stop)
         require("temperature", 0 <= self.temperature <= 100, "0 to 100", self.temperature)
         require("top-p", self.top_p is None or 0 < self.top_p <= 1, "above 0, at most 1", self.top_p)
-        require("top-k", self.top_k is None or self.top_k >= 1, "at least 1", self.top_k)
-        heat = self.order_temperature
-        require("order temperature", heat is None or 0 <= heat <= 100, "0 to 100", heat)
         require("parallel", 0 < self.parallel <= 1, "above 0, at most 1", self.parallel)
-        named = isinstance(self.commit, str)
         known = self.commit in ("auto", "quota") if isinstance(self.commit, str) else 0 < self.commit <= 1
         require("commit", known, "auto, quota or a probability above 0, at most 1", self.commit)
-        scored = named or self.order != ORIGIN
-        require("order", scored, f"a scored order beside commit {self.commit}", self.order)
 
     @property
     def run_steps(self) -> int:

@@ -12,22 +12,16 @@ SIMPLEX_TOLERANCE = 1e-6
 """Largest deviation from 1 of a row's sum for which it is drawn from (that of torch.distributions)."""
 
 
-def filtered_probabilities(
-    logits: Tensor, temperature: float, top_p: float | None, top_k: int | None
-) -> Tensor:
-    """Probabilities [N, V] of logits [N, V], in their dtype: divided by temperature, then top-p, then top-k.
+def filtered_probabilities(logits: Tensor, temperature: float, top_p: float | None) -> Tensor:
+    """Probabilities [N, V] of logits [N, V], in their dtype: divided by temperature, then top-p.
 
     temperature 0 leaves the logits as they are (the choice is then the largest). A nucleus is the shortest
     leading run whose mass exceeds top_p, and never empty (Holtzman et al., arXiv 1904.09751).
     """
-    lowest = torch.finfo(logits.dtype).min
     if temperature > 0:
         logits = logits / temperature
     if top_p is not None and top_p < 1:
-        logits = logits.masked_fill(~nucleus(logits, top_p), lowest)
-    if top_k is not None:
-        least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
-        logits = logits.masked_fill(logits < least, lowest)
+        logits = logits.masked_fill(~nucleus(logits, top_p), torch.finfo(logits.dtype).min)
     return logits.softmax(-1)
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cloud_anchor.sampling.config import CONFIDENCE
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -39,12 +41,6 @@ def maskgit_plus(proposal: Proposal) -> Tensor:
     return proposal.probabilities.gather(-1, proposal.ids[:, None]).squeeze(1)
 
 
-def topk_margin(proposal: Proposal) -> Tensor:
-    """Difference of the two largest probabilities (Kim et al., arXiv 2502.06768, section 4)."""
-    first, second = proposal.probabilities.topk(2).values.unbind(-1)
-    return first - second
-
-
 def entropy(proposal: Proposal) -> Tensor:
     """Negative entropy, sum of p log(p + 1e-10) (Dream, arXiv 2508.15487)."""
     return (proposal.probabilities * (proposal.probabilities + 1e-10).log()).sum(-1)
@@ -56,26 +52,10 @@ def confidence(proposal: Proposal) -> Tensor:
     return logits.gather(-1, proposal.ids[:, None]).squeeze(1) - logits.logsumexp(-1)
 
 
-@dataclass(frozen=True)
-class Order:
-    """An order of commits.
-
-    score:      of proposed tokens; None: positions are drawn first, at random, and tokens only for these
-                (Dream's `origin`).
-    holds_ends: whether only ordinary tokens and end markers are proposed, and the latter held back (see
-                `suppress_eos`).
-    """
-
-    score: Score | None
-    holds_ends: bool = False
-
-
-ORDERS: Mapping[str, Order] = {
-    "origin": Order(None),
-    "maskgit_plus": Order(maskgit_plus),
-    "topk_margin": Order(topk_margin),
-    "entropy": Order(entropy),
-    "confidence": Order(confidence, holds_ends=True),
+ORDERS: Mapping[str, Score] = {
+    "maskgit_plus": maskgit_plus,
+    "entropy": entropy,
+    CONFIDENCE: confidence,
 }
 
 

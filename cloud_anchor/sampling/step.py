@@ -5,7 +5,7 @@ steps (see `sampler`, `continuous_batch`).
 
 Each row of a batch has its own generator, quota and step count. In float32 an answer does not depend on the
 rest of its batch; in bfloat16 products over another number of rows round otherwise, and some answers differ.
-For one row, a seed and one of Dream's four orders, the commits of every step equal those of the published
+For one row, a seed and one of Dream's orders, the commits of every step equal those of the published
 sampler; ties go to the lower position, as its topk breaks them on CUDA.
 """
 
@@ -14,7 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cloud_anchor.sampling.commits import Proposed, Rule, commit_rule, flips
+from cloud_anchor.sampling.commits import Proposed, Rule, commit_rule
+from cloud_anchor.sampling.config import CONFIDENCE
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
 from cloud_anchor.sampling.scores import ORDERS, Proposal, suppress_eos
 from cloud_anchor.sampling.state import ForwardPass, State
@@ -43,28 +44,18 @@ def advance(state: State) -> None:
 
 def _propose(state: State, run: ForwardPass, rule: Rule) -> tuple[Tensor, Tensor]:
     """Proposed tokens int64 [B, C], and the positions that commit, bool [B, C]."""
-    model, order = state.model, ORDERS[state.config.order]
-    if order.score is None:
-        chosen = flips(run.open, run.shares.tolist(), state.generators)
-        ids, _ = _sample(run.logits[chosen[run.masked]], chosen, state)
-        return state.ids.masked_scatter(chosen, ids), chosen
-    logits = model.without_unusable(run.logits) if order.holds_ends else run.logits
-    ids, probabilities = _sample(logits, run.masked, state)
+    model, config = state.model, state.config
+    # By confidence only ordinary tokens and end markers are proposed, and the latter held back.
+    holds_ends = config.order == CONFIDENCE
+    logits = model.without_unusable(run.logits) if holds_ends else run.logits
+    probabilities = filtered_probabilities(logits, config.temperature, config.top_p)
+    ids = probabilities.argmax(-1)
+    if config.temperature > 0:
+        ids = draw(probabilities, run.masked.sum(1).tolist(), state.generators)
     tokens, allowed = run.spread(ids, state.ids), run.open
-    if order.holds_ends:
+    if holds_ends:
         lengths = run.lengths(model, state.ids)
         allowed = suppress_eos(run.open, tokens, state.ids, model.ends, lengths)
         allowed = allowed | (run.open & run.last[:, None])
-    proposed = Proposed(run, Proposal(logits, probabilities, ids), order.score, allowed)
-    return tokens, rule.choose(proposed, state)
-
-
-def _sample(logits: Tensor, where: Tensor, state: State) -> tuple[Tensor, Tensor]:
-    """A token id [N] per row of logits [N, V], and the filtered probabilities [N, V] it is taken from; where:
-    the N positions, bool [B, C].
-    """
-    config = state.config
-    probabilities = filtered_probabilities(logits, config.temperature, config.top_p, config.top_k)
-    if config.temperature > 0:
-        return draw(probabilities, where.sum(1).tolist(), state.generators), probabilities
-    return probabilities.argmax(-1), probabilities
+    proposed = Proposed(run, Proposal(logits, probabilities, ids), ORDERS[config.order], allowed)
+    return tokens, rule.choose(proposed)

@@ -99,21 +99,12 @@ def keep_nucleus(logits: Tensor, top_p: float) -> Tensor:
     return logits.masked_fill(drop, torch.finfo(logits.dtype).min)
 
 
-def keep_best(logits: Tensor, top_k: int) -> Tensor:
-    least = logits.sort(descending=True).values[:, top_k - 1 : top_k]
-    return logits.masked_fill(logits < least, torch.finfo(logits.dtype).min)
-
-
-def pick(
-    logits: Tensor, temperature: float, top_p: float | None, top_k: int | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def pick(logits: Tensor, temperature: float, top_p: float | None) -> tuple[Tensor, Tensor, Tensor]:
     """Filtered probabilities [N, V], tokens [N], their probability [N]."""
     if temperature > 0:
         logits = logits / temperature
     if top_p is not None and top_p < 1:
         logits = keep_nucleus(logits, top_p)
-    if top_k is not None:
-        logits = keep_best(logits, top_k)
     probs = logits.softmax(-1)
     if temperature > 0:
         try:
@@ -134,11 +125,9 @@ def sample(
     alg: str,
     temperature: float,
     top_p: float | None,
-    top_k: int | None,
-    alg_temp: float | None,
     seed: int,
 ) -> list[list[int]]:
-    """The canvas after each step, all of Dream's procedure for one prompt. Ties go to the lower position."""
+    """The canvas after each step, Dream's procedure for one prompt. Ties go to the lower position."""
     mask = model.config["mask_token_id"]
     torch.manual_seed(seed)
     x = torch.tensor(prompt + [mask] * canvas)
@@ -149,31 +138,16 @@ def sample(
         logits = model.shifted(x)[open_]
         t, s = times[i], times[i + 1]
         last = i == steps - 1
-        if alg == "origin":
-            flip = torch.rand(int(open_.sum())) < (1 - s / t if not last else 1)
-            new = torch.full((int(open_.sum()),), mask)
-            new[flip] = pick(logits[flip], temperature, top_p, top_k)[1]
-            x[open_] = new
-        else:
-            probs, tokens, chance = pick(logits, temperature, top_p, top_k)
-            if alg == "maskgit_plus":
-                score = chance
-            elif alg == "topk_margin":
-                best = probs.sort(descending=True).values
-                score = best[:, 0] - best[:, 1]
-            else:
-                score = (probs * (probs + 1e-10).log()).sum(-1)
-            left = open_.sum() / 1
-            count = int(left) if last else int(left * (1 - s / t))
-            full = torch.full(x.shape, -torch.inf)
-            full[open_] = score
-            if count:
-                if alg_temp:
-                    index = torch.multinomial((full / alg_temp).softmax(-1), count)
-                else:
-                    index = full.sort(descending=True, stable=True).indices[:count]
-                proposed = torch.full_like(x, mask)
-                proposed[open_] = tokens
-                x[index] = proposed[index]
+        probs, tokens, chance = pick(logits, temperature, top_p)
+        score = chance if alg == "maskgit_plus" else (probs * (probs + 1e-10).log()).sum(-1)
+        left = open_.sum() / 1
+        count = int(left) if last else int(left * (1 - s / t))
+        full = torch.full(x.shape, -torch.inf)
+        full[open_] = score
+        if count:
+            index = full.sort(descending=True, stable=True).indices[:count]
+            proposed = torch.full_like(x, mask)
+            proposed[open_] = tokens
+            x[index] = proposed[index]
         history.append(x[len(prompt) :].tolist())
     return history

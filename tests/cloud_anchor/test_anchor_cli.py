@@ -69,7 +69,6 @@ def test_the_same_seed_gives_the_same_bytes(dream_folder: Path, tmp_path: Path) 
         (["--order", "fastest"], 2),
         (["--codec", "predictive"], 2),
         (["--commit", "1.5"], 2),
-        (["--order", "origin", "--commit", "0.5"], 2),
         (["--model", "/nowhere/model"], 4),
         (["--edge", "/nowhere/bundle"], 4),
         (["--canvas", "4096"], 2),

@@ -33,7 +33,7 @@ PROMPT = "Where does the river end?"
 CONFIG = DenoiseConfig(canvas=24, total_steps=16, steps=6)
 
 
-@pytest.mark.parametrize("order", ["confidence", "entropy", "origin"])
+@pytest.mark.parametrize("order", ["confidence", "entropy"])
 def test_certainty_is_the_probability_in_the_pass_that_commits(pipeline: Pipeline, order: str) -> None:
     model = pipeline.model
     prompts = [pipeline.form.ids(PROMPT), pipeline.form.ids("Why?")]

@@ -122,7 +122,7 @@ def test_a_draft_breaks_off_at_the_open_block(kind: str, model: BlockModel) -> N
     assert all(0 < chance <= 1 for chance in run.confidence[: run.predicted_length])
 
 
-@pytest.mark.parametrize("change", [{"order": "entropy"}, {"order_temperature": 0.5}, {"stop": "prophet"}])
+@pytest.mark.parametrize("change", [{"order": "entropy"}, {"stop": "prophet"}])
 def test_options_of_other_samplers_are_refused(model: BlockModel, change: dict[str, Any]) -> None:
     with pytest.raises(RequestError):
         denoise(model, [[1]], replace(DenoiseConfig(canvas=8, total_steps=8), **change))

@@ -17,7 +17,7 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.select import committed, confident
 from lab.runs import canvas_at
 from payload import Contract, Extras
-from tests.cloud_anchor.cloud_reference import keep_best, keep_nucleus
+from tests.cloud_anchor.cloud_reference import keep_nucleus
 
 CONTRACT = Contract(100, "0" * 64, {"<|endoftext|>": 100, "<|im_start|>": 101, "<|im_end|>": 102}, "1" * 64)
 MASK = 103
@@ -69,9 +69,9 @@ def test_nucleus_without_sorting_everything_is_the_same(
 
 def test_filters_keep_what_they_say() -> None:
     logits = torch.randn(20, 90, generator=torch.Generator().manual_seed(1)) * 3
-    expected = keep_best(keep_nucleus(logits / 0.7, 0.9), 5).softmax(-1)
-    torch.testing.assert_close(filters.filtered_probabilities(logits, 0.7, 0.9, 5), expected, rtol=0, atol=0)
-    torch.testing.assert_close(filters.filtered_probabilities(logits, 0, None, None), logits.softmax(-1))
+    expected = keep_nucleus(logits / 0.7, 0.9).softmax(-1)
+    torch.testing.assert_close(filters.filtered_probabilities(logits, 0.7, 0.9), expected, rtol=0, atol=0)
+    torch.testing.assert_close(filters.filtered_probabilities(logits, 0, None), logits.softmax(-1))
 
 
 def test_a_refused_draw_takes_the_likeliest() -> None:
@@ -96,7 +96,6 @@ def test_orders_by_their_formulas() -> None:
     p = [math.e**2, math.e, 1]
     p = [value / sum(p) for value in p]
     assert scores.maskgit_plus(proposal).tolist() == pytest.approx([p[0], 1 / 3])
-    assert scores.topk_margin(proposal).tolist() == pytest.approx([p[0] - p[1], 0])
     assert scores.entropy(proposal).tolist() == pytest.approx(
         [sum(q * math.log(q) for q in p), -math.log(3)], abs=1e-6
     )
@@ -105,7 +104,7 @@ def test_orders_by_their_formulas() -> None:
 
 def test_confidence_tells_apart_what_filters_make_equal() -> None:
     logits = torch.tensor([[3.0, 0.0, 0.0], [6.0, 0.0, 0.0]])
-    probabilities = filters.filtered_probabilities(logits, 0.2, 0.95, None)
+    probabilities = filters.filtered_probabilities(logits, 0.2, 0.95)
     proposal = scores.Proposal(logits, probabilities, torch.tensor([0, 0]))
     assert scores.entropy(proposal)[0] == scores.entropy(proposal)[1]
     assert scores.confidence(proposal)[0] < scores.confidence(proposal)[1]
@@ -244,10 +243,8 @@ def test_confident_selection_takes_predictions() -> None:
         {"temperature": -1.0},
         {"temperature": math.nan},
         {"top_p": 0.0},
-        {"top_k": 0},
         {"commit": "all"},
         {"commit": 1.5},
-        {"order": "origin", "commit": 0.9},
         {"stop": "entropy"},
     ],
 )

@@ -24,8 +24,6 @@ def test_the_plain_sampler_is_the_published_one(dream_folder: Path) -> None:
         [5, 9, 17],
         steps=10,
         alg="entropy",
-        top_k=None,
-        alg_temp=None,
         seed=0,
         **options,  # type: ignore[arg-type]
     )

@@ -194,8 +194,7 @@ class CloudQuestion:
         tokens = fill(self.edge.model, self.prompt_ids, self._anchors(), options, stats)
         for token in tokens:
             self.report.settled = self._feed.over()
-            if token.position >= 0:
-                written.append(token)
+            written.append(token)
             if len(written) >= WATCHED:
                 self._ask_in_doubt(written)
             yield token

@@ -20,7 +20,7 @@ T_co = TypeVar("T_co", bound=Token | Retract, covariant=True)
 class Answer(Iterator[T_co]):
     """The tokens of one answer, in order: iterate over it once. It may be closed at any time.
 
-    tokens:     those so far, without any that were taken back and without the prompt's.
+    tokens:     those so far, without any that were taken back.
     prompt_ids: ids of the prompt that is answered.
     stats:      cost so far, complete after the last token.
     revisable:  True where the stream may also take tokens back (`refine.Retract`).
@@ -91,7 +91,7 @@ class Answer(Iterator[T_co]):
             raise
         if isinstance(item, Retract):
             del self.tokens[item.position :]
-        elif item.position >= 0:
+        else:
             self.tokens.append(item)
         return item
 

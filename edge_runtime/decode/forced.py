@@ -135,8 +135,6 @@ def _decoded(
     for id_ in answered:
         plan.take(id_)
     try:
-        if options.echo_prompt:
-            yield from prompt_tokens(prompt)
         with model.lease(text) as engine:
             # The last token always runs: it predicts the next one.
             reused = min(common_prefix(engine.tokens, text), len(text) - 1)
@@ -172,12 +170,6 @@ def _decoded(
                     yield Token(token, len(text) - len(prompt) - 1, Source.FILL, log_prob(logits, token))
     finally:
         stats.fill = before + time.perf_counter() - started - stats.prefill
-
-
-def prompt_tokens(prompt: Sequence[int]) -> Iterator[Token]:
-    """The tokens of a prompt, as they stand before an answer's."""
-    for index, id_ in enumerate(prompt):
-        yield Token(id_, index - len(prompt), Source.PROMPT, None)
 
 
 def _passes(

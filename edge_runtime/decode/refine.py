@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from threading import Condition
 from typing import NamedTuple
 
@@ -125,8 +124,6 @@ def fill_refined(
     anchors = AnchorSet.empty(min(model.context, MAX_CANVAS), contract)
     version, suppressed = 0, 0
     answer = list(answered)
-    if answered:
-        options = replace(options, echo_prompt=False)
     while True:
         known = [token.id for token in answer]
         stream = fill(model, prompt_ids, anchors, options, stats, answered=known)
@@ -135,8 +132,7 @@ def fill_refined(
                 token = next(stream, None)
                 if token is None:
                     break
-                if token.position >= 0:
-                    answer.append(token)
+                answer.append(token)
                 yield token
         finally:
             stream.close()
@@ -151,7 +147,6 @@ def fill_refined(
             yield Retract(kept)
             del answer[kept:]
         suppressed = plan.rule.eos_from
-        options = replace(options, echo_prompt=False)
         stats.stop = None
 
 

@@ -18,7 +18,6 @@ from edge_runtime.grammar.matcher import CompiledGrammar
 class Source(StrEnum):
     """The origin of a token."""
 
-    PROMPT = "prompt"
     ANCHOR = "anchor"
     FILL = "fill"
     GRAMMAR = "grammar"
@@ -28,7 +27,7 @@ class Source(StrEnum):
 class Token(NamedTuple):
     """One token of the stream.
 
-    position: 0-based in the answer; those of the prompt are negative, the last is -1.
+    position: 0-based in the answer.
     logprob:  natural logarithm of P(token | everything before it) under the edge model; None where not
     scored.
     """
@@ -45,7 +44,6 @@ class FillOptions:
 
     max_tokens:    most tokens of the answer; None is the payload's canvas.
     score_anchors: report log P of each anchor, at the cost of the output head on its row.
-    echo_prompt:   yield the prompt's tokens first.
     max_chunk, max_rows: most tokens and most rows of logits of one pass; they bound its memory.
     sampling:      None decodes greedily. Else tokens in gaps and behind the last anchor are drawn.
     grammar:       None, or what the answer is a sentence of (see `constrained`), whatever the anchors are.
@@ -53,7 +51,6 @@ class FillOptions:
 
     max_tokens: int | None = None
     score_anchors: bool = True
-    echo_prompt: bool = False
     max_chunk: int = MAX_CHUNK
     max_rows: int = MAX_ROWS
     sampling: Sampling | None = None

@@ -25,7 +25,7 @@ from edge_runtime.errors import BundleContractError, BundleFileError, ContextErr
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.predictor import EnginePredictor, read_logits
 from edge_runtime.runtime import EdgeRuntime, FillRequest
-from links.frames import Question, decode_question, encode_question
+from links.frames.question import Question, decode_question, encode_question
 from payload import AnchorSet, Codec, Shared, encode, peek
 from payload.errors import FingerprintError
 from payload.header import seal
@@ -120,8 +120,6 @@ def test_options_bound_what_is_known_already(edge: EdgeRuntime) -> None:
     request = edge.read(payload(edge, some_anchors(edge)), PROMPT)
     whole = list(edge.fill(request))
     assert list(edge.fill(request, FillOptions(max_tokens=6))) == whole[:6]
-    echoed = list(edge.fill(request, FillOptions(echo_prompt=True)))
-    assert [t.id for t in echoed[: -len(whole)]] == edge.prompt_ids(PROMPT)
 
 
 def test_what_cannot_be_read(edge: EdgeRuntime) -> None:

@@ -211,12 +211,6 @@ def test_a_shared_beginning_is_not_run_again() -> None:
         assert stats.reused == reused
 
 
-def test_prompt_tokens_are_echoed_when_asked() -> None:
-    tokens = list(fill(HashEngine(), [5, 6], anchors_of({0: 1}, length=1), FillOptions(echo_prompt=True)))
-    assert tokens[:2] == [Token(5, -2, Source.PROMPT, None), Token(6, -1, Source.PROMPT, None)]
-    assert [t.position for t in tokens] == [-2, -1, 0]
-
-
 def test_what_does_not_fit_is_refused_before_anything_runs() -> None:
     engine = HashEngine(context=10)
     with pytest.raises(UsageError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edge_runtime.cloud import CloudQuestion
@@ -20,8 +20,10 @@ from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import as_messages
 from links.datagram import Link, Traffic
 from links.exchange import QuestionExchange, RetryBudget
-from links.frames import MAX_QUESTION_BYTES, Question, RefusalCode, encode_question
 from links.frames.conversation import conversation_text, decision_text, messages_of, shorter
+from links.frames.question import Question, encode_question
+from links.frames.question_text import MAX_QUESTION_BYTES
+from links.frames.reply import RefusalCode
 from links.quota import Quota
 from payload import AnchorSet, Base, PayloadError, Shared
 from payload.decisions import decode_decisions
@@ -53,7 +55,6 @@ class LinkCloud:
     fraction:   share of the planned denoising steps; None is the service's own choice.
     predictive: write the question with the edge model's predictions, which takes the fewest bytes and a pass
                 for each token; None: where frames are authenticated, as other gateways do not read it.
-    new_id:     of request ids, which should not repeat while an answer is still on its way.
     exchanges:  of the latest question: a second one where this device's predictions were not the gateway's.
     """
 
@@ -62,7 +63,6 @@ class LinkCloud:
     quota: Quota | None = None
     fraction: float | None = None
     predictive: bool | None = None
-    new_id: Callable[[], int] = lambda: secrets.randbelow(1 << 16)
     exchanges: list[QuestionExchange] = field(default_factory=list)
 
     timeout = None
@@ -124,7 +124,7 @@ class LinkCloud:
 
     def _exchange(self, question: CloudQuestion, predictive: bool, budget: RetryBudget) -> QuestionExchange:
         """Asks, and takes what comes; raises UsageError where the question does not fit in a frame."""
-        id = self.new_id()
+        id = secrets.randbelow(1 << 16)  # which should not repeat while an answer is still on its way
         by_model = self.link.authenticated if self.predictive is None else self.predictive
         context = question.edge.question_context(predictive and by_model)
         text, frame = self._fitting(question, id, predictive, context)
@@ -195,7 +195,7 @@ class _FormQuestion(CloudQuestion):
 
 @dataclass(frozen=True)
 class LinkDecider:
-    """The gateway at the other end of a link, which has a form too, as who reads it (`reading.Decider`)."""
+    """The gateway at the other end of a link, which has a form too, as who reads it (`decisions.Decider`)."""
 
     cloud: LinkCloud
     edge: EdgeRuntime

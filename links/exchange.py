@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from links.datagram import Link
-from links.frames import AnswerFrame, Challenge, Refusal, RefusalCode, decode_reply, with_cookie
+from links.frames.cookie import Challenge, with_cookie
+from links.frames.reply import AnswerFrame, Refusal, RefusalCode, decode_reply
 from payload import AnchorSet, Base
 from payload.errors import FingerprintError, PayloadError
 

@@ -22,24 +22,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from links.datagram import Datagram, Link
-from links.frames import (
-    COOKIE_BYTES,
-    MAX_PARTS,
-    AnswerFrame,
-    Challenge,
-    FrameKind,
-    Question,
-    QuestionHead,
-    Refusal,
-    RefusalCode,
-    answer_room,
-    decode_question,
-    encode_reply,
-    peek_frame,
-    peek_question,
-    split_cookie,
-)
-from links.frames.kinds import HEAD_BYTES
+from links.frames.cookie import COOKIE_BYTES, Challenge, split_cookie
+from links.frames.kinds import HEAD_BYTES, MAX_PARTS, FrameKind, peek_frame
+from links.frames.question import Question, QuestionHead, decode_question, peek_question
+from links.frames.reply import AnswerFrame, Refusal, RefusalCode, answer_room, encode_reply
 from links.gateway.cookies import Cookies
 from links.gateway.limits import Allowance, FailedFrames, Rate, ReadingLimits, one_less
 from links.gateway.outbox import Outbox

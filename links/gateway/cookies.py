@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import secrets
 
-from links.frames import COOKIE_BYTES
+from links.frames.cookie import COOKIE_BYTES
 
 LIFE_SECONDS = 3600.0
 """A cookie is good for this long at least, and for twice as long at most."""

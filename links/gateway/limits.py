@@ -11,7 +11,9 @@ import math
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
-from links.frames import FrameKind, QuestionHead, RefusalCode
+from links.frames.kinds import FrameKind
+from links.frames.question import QuestionHead
+from links.frames.reply import RefusalCode
 
 MAX_KEPT = 1024
 """Peers, or frames, that are remembered: the latest."""

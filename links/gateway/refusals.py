@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError
-from links.frames import Refusal, RefusalCode
-from links.frames.reply import MAX_NAME_BYTES
+from links.frames.reply import MAX_NAME_BYTES, Refusal, RefusalCode
 from payload.errors import ContractMismatchError, FingerprintError, OversizedPayloadError, PayloadError
 
 log = logging.getLogger("links.gateway")

@@ -20,7 +20,6 @@ from edge_runtime.text.chat import Message, Prompt, as_messages
 from links import LinkProfile
 from links.asking import LinkCloud
 from links.exchange import QuestionExchange, RetryBudget
-from links.frames import Question, Refusal, RefusalCode, encode_reply, peek_frame
 from links.frames.conversation import (
     DIVIDER,
     MAX_MESSAGES,
@@ -29,6 +28,9 @@ from links.frames.conversation import (
     messages_of,
     shorter,
 )
+from links.frames.kinds import peek_frame
+from links.frames.question import Question
+from links.frames.reply import Refusal, RefusalCode, encode_reply
 from links.kinds.udp import UdpLink
 from links.profiles import Tariff, at_rate
 from links.quota import Quota

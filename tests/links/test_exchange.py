@@ -15,18 +15,9 @@ from hypothesis import strategies as st
 from links import LINK_PROFILES, Duty, LinkProfile
 from links.datagram import Datagram
 from links.exchange import MAX_CHALLENGES, QuestionExchange, RetryBudget
-from links.frames import (
-    COOKIE_BYTES,
-    AnswerFrame,
-    Challenge,
-    Question,
-    Refusal,
-    RefusalCode,
-    encode_question,
-    encode_reply,
-    split_cookie,
-)
-from links.frames.reply import decode_reply
+from links.frames.cookie import COOKIE_BYTES, Challenge, split_cookie
+from links.frames.question import Question, encode_question
+from links.frames.reply import AnswerFrame, Refusal, RefusalCode, decode_reply, encode_reply
 from payload import AnchorSet, Base, Contract, Shared, decode, encode
 from payload.errors import FingerprintError
 from tests.links.emulation import Emulation

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from links.airtime import LoraModulation
-from links.profiles import LINK_PROFILES, LONG_FAST, meshtastic_packet
+from links.profiles import LINK_PROFILES, meshtastic_packet
 
 SEMTECH = [
     # As Semtech's "SX1261 LoRa Calculator" shows them: spreading factor, kHz, coding rate; preamble, bytes,
@@ -70,17 +70,3 @@ def test_more_bytes_never_take_less(spreading: int, bandwidth: float, coding: in
         assert modulation.airtime(size) < LoraModulation(spreading + 1, bandwidth, coding).airtime(size)
     # The payload's bits take at least their share of the symbols' bits at this coding rate.
     assert modulation.symbols(size) * spreading * 4 / coding >= 8 * size
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: LoraModulation(6, 125e3),
-        lambda: LoraModulation(7, 125e3, coding=9),
-        lambda: LoraModulation(7, 0),
-        lambda: LONG_FAST.airtime(256),
-    ],
-)
-def test_bad_settings(make: object) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        make()  # type: ignore[operator]

@@ -13,22 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from links.frames import (
-    AnswerFrame,
-    Challenge,
-    FrameKind,
-    Question,
-    Refusal,
-    RefusalCode,
-    decode_question,
-    decode_reply,
-    encode_question,
-    encode_reply,
-    peek_frame,
-    split_cookie,
-    with_cookie,
-)
-from links.frames.question import UTF8, seal_question
+from links.frames.cookie import Challenge, split_cookie, with_cookie
+from links.frames.kinds import FrameKind, peek_frame
+from links.frames.question import UTF8, Question, decode_question, encode_question, seal_question
+from links.frames.reply import AnswerFrame, Refusal, RefusalCode, decode_reply, encode_reply
 from payload import AnchorSet, Contract, PayloadError, Shared, decode, encode
 from payload.bytesio import varint
 from payload.codecs import compact

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 
-from links.frames import AnswerFrame, FrameKind, Question, decode_question, decode_reply, split_cookie
-from links.frames.question import seal_question
+from links.frames.cookie import split_cookie
+from links.frames.kinds import FrameKind
+from links.frames.question import Question, decode_question, seal_question
+from links.frames.reply import AnswerFrame, decode_reply
 from payload import PayloadError, Shared, decode
 from payload.header import crc16
 from tests.fuzz.targets.payload import MODEL, MOST_PREDICTIVE, PROMPT, TOKENS, TOY, VECTORS

@@ -9,19 +9,9 @@ from typing import Any
 
 import pytest
 
-from links.frames import (
-    AnswerFrame,
-    Challenge,
-    Question,
-    Refusal,
-    RefusalCode,
-    decode_question,
-    decode_reply,
-    encode_question,
-    encode_reply,
-    split_cookie,
-    with_cookie,
-)
+from links.frames.cookie import Challenge, split_cookie, with_cookie
+from links.frames.question import Question, decode_question, encode_question
+from links.frames.reply import AnswerFrame, Refusal, RefusalCode, decode_reply, encode_reply
 from payload import Contract, PayloadError, Shared, decode, errors
 from payload.codecs import compact
 from payload.codecs.prior import model_hash

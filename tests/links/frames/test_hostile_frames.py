@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from links.frames import MAX_QUESTION_FRAME_BYTES, FrameKind, Question, decode_question
-from links.frames.question import seal_question
+from links.frames.kinds import FrameKind
+from links.frames.question import MAX_QUESTION_FRAME_BYTES, Question, decode_question, seal_question
 from payload import PayloadError
 from tests.fuzz.targets import frames as target
 

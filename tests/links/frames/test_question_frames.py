@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import UserError
-from links.frames import (
-    MAX_QUESTION_BYTES,
-    FrameKind,
+from links.frames.kinds import FrameKind, peek_frame
+from links.frames.question import (
+    UTF8,
     Question,
     decode_question,
     encode_question,
-    peek_frame,
+    open_question,
     peek_question,
+    seal_question,
 )
-from links.frames.question import UTF8, open_question, seal_question
-from links.frames.question_text import predictive_body, read_predictive
+from links.frames.question_text import MAX_QUESTION_BYTES, predictive_body, read_predictive
 from payload import AnchorSet, Codec, Contract, Shared
 from payload.codecs import predictive
 from payload.codecs.adaptive_model import QUESTION_COUNTS

@@ -6,18 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from links.frames import (
-    MAX_FRAME_BYTES,
-    MAX_PARTS,
-    AnswerFrame,
-    FrameKind,
-    Refusal,
-    RefusalCode,
-    answer_room,
-    decode_reply,
-    encode_reply,
-    peek_frame,
-)
+from links.frames.kinds import MAX_FRAME_BYTES, MAX_PARTS, FrameKind, peek_frame
+from links.frames.reply import AnswerFrame, Refusal, RefusalCode, answer_room, decode_reply, encode_reply
 from payload import AnchorSet, Base, PayloadError, Shared, decode, encode
 from payload.errors import (
     AnchorRangeError,

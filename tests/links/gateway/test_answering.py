@@ -14,16 +14,9 @@ from edge_runtime.client.client import ReceivedPayload
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError
 from links import LINK_PROFILES, Datagram, Duty, LinkProfile
 from links.exchange import QuestionExchange, RetryBudget
-from links.frames import (
-    MAX_PARTS,
-    AnswerFrame,
-    Question,
-    Refusal,
-    RefusalCode,
-    decode_reply,
-    encode_question,
-    encode_reply,
-)
+from links.frames.kinds import MAX_PARTS
+from links.frames.question import Question, encode_question
+from links.frames.reply import AnswerFrame, Refusal, RefusalCode, decode_reply, encode_reply
 from links.gateway.answering import GatewayLimits
 from links.gateway.refusals import refusal_of
 from payload import AnchorSet, Base, Contract, Shared, decode, encode

@@ -11,7 +11,7 @@ import pytest
 from edge_runtime.bundle.__main__ import main as bundle
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.errors import UsageError
-from links.frames import RefusalCode
+from links.frames.reply import RefusalCode
 from links.gateway.__main__ import serve_folder
 from links.gateway.refusals import refusal_of
 from payload.errors import ContractMismatchError

@@ -13,7 +13,7 @@ from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.session import ONLY_IN_CLOUD, EdgeSession
 from links import open_link
 from links.asking import LinkCloud
-from links.frames import Question
+from links.frames.question import Question
 from links.gateway.answering import Gateway, serve_link
 from links.gateway.service import ChatSource
 from links.kinds.udp import UdpLink

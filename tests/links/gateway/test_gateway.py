@@ -25,7 +25,7 @@ from lab.experiments.doubt import keep
 from lab.pairs.tiny.tasks import held_out_problems
 from links import LINK_PROFILES, open_link
 from links.ask import main as ask_main
-from links.frames import Question, encode_question
+from links.frames.question import Question, encode_question
 from links.gateway.__main__ import main as gateway_main
 from links.gateway.service import ServiceSource
 from links.kinds.udp import UdpLink

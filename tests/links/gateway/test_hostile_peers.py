@@ -24,19 +24,11 @@ from links import LINK_PROFILES, Datagram, LinkProfile, Tariff
 from links.datagram import Link
 from links.duty import DAY
 from links.exchange import QuestionExchange, RetryBudget
-from links.frames import (
-    Challenge,
-    FrameKind,
-    Question,
-    Refusal,
-    RefusalCode,
-    decode_question,
-    decode_reply,
-    encode_question,
-    with_cookie,
-)
-from links.frames.question import seal_question
+from links.frames.cookie import Challenge, with_cookie
+from links.frames.kinds import FrameKind
+from links.frames.question import Question, decode_question, encode_question, seal_question
 from links.frames.question_text import predictive_body
+from links.frames.reply import Refusal, RefusalCode, decode_reply
 from links.gateway.answering import Gateway
 from links.gateway.cookies import LIFE_SECONDS, Cookies
 from links.gateway.limits import MAX_KEPT, Allowance, FailedFrames, Rate

@@ -53,12 +53,10 @@ class AnchorOptions(PipelineOptions):
 
     prompt: str | None = option(None, "the question", metavar="TEXT", **_SOURCE)
     messages: Path | None = option(
-        None, "a conversation: JSON list of role and content; - for stdin", Path, metavar="FILE", **_SOURCE
+        None, "a conversation: JSON list of role and content; - for stdin", **_SOURCE
     )
     system: str | None = option(None, "system message before the question", metavar="TEXT")
-    answer: Path | None = option(
-        None, "a finished text; - for stdin; codec auto, no model", Path, metavar="FILE"
-    )
+    answer: Path | None = option(None, "a finished text; - for stdin; codec auto, no model")
     output: str | None = option(None, "payload to write; - for stdout", flags=_OUTPUT, metavar="FILE")
     json: bool = option(False, "print everything, with each step, as JSON")
     codec: str | None = option(

@@ -31,7 +31,6 @@ from common.progress import Progress, Silent
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
 from edge_runtime.bundle.manifest import PORTABLE_GUARD
 from edge_runtime.client.chat_server import PREFIX, ChatServer
-from edge_runtime.finished import payload_of
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import Prompt
 from edge_runtime.text.prompt_form import PromptForm
@@ -317,12 +316,6 @@ class Pipeline:
             run.extras(text, anchors.positions if confidence else ()),
             draft=result.draft,
         )
-
-    def payload_of(self, text: str, prompt: Prompt, codec: Codec | str = AUTO) -> bytes:
-        """The payload of a finished text, for the edge model (see `edge_runtime.finished.payload_of`)."""
-        if self.edge is None:
-            raise RequestError("a finished text: expected an edge bundle (--edge), found none")
-        return payload_of(self.edge, text, prompt, codec)
 
     def shared(self, prompt_ids: Sequence[int], *, predictive: bool) -> Shared:
         """What a device has too; predictive: with the edge model's predictions."""

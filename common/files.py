@@ -10,8 +10,9 @@ import gzip
 import json
 import os
 import secrets
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,18 @@ def read_text(path: Path, error: type[UserError] = InputError) -> str:
         return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError) as fault:
         raise error(f"{path}: expected a readable text file, found {fault}") from None
+
+
+def read_bounded(path: str | Path, most: int, error: type[UserError] = InputError) -> bytes:
+    """The bytes of a file, or of standard input for -, at most `most`. Raises `error`."""
+    try:
+        with nullcontext(sys.stdin.buffer) if str(path) == "-" else open(path, "rb") as file:
+            data = file.read(most + 1)
+    except OSError as fault:
+        raise error(f"{path}: expected a readable file, found: {fault.strerror}") from None
+    if len(data) > most:
+        raise error(f"{path}: expected at most {most} bytes, found more")
+    return data
 
 
 def read_json(path: Path, error: type[UserError] = InputError) -> dict[str, Any]:

@@ -53,19 +53,13 @@ class ConvertOptions:
         nargs="?",
         metavar="MODEL",
     )
-    out: Path = option(None, "folder to write", Path, flags=("-o", "--out"), required=True, metavar="BUNDLE")
+    out: Path = option(None, "folder to write", flags=("-o", "--out"), required=True, metavar="BUNDLE")
     variants: str = option(",".join(DEFAULT_VARIANTS), "see below (default: %(default)s)", metavar="NAMES")
-    context: int | None = option(
-        None, "most tokens, prompt and answer (default: 2048)", int, metavar="TOKENS"
-    )
+    context: int | None = option(None, "most tokens, prompt and answer (default: 2048)", metavar="TOKENS")
     force: bool = option(False, "replace a bundle that is already there")
     json: bool = option(False, "print the manifest instead of a table")
-    tokenizer: Path | None = option(
-        None, "tokenizer and chat template for a .gguf file", Path, metavar="FOLDER"
-    )
-    chat_template: Path | None = option(
-        None, "chat template in Jinja, for a model without one", Path, metavar="FILE"
-    )
+    tokenizer: Path | None = option(None, "tokenizer and chat template for a .gguf file", metavar="FOLDER")
+    chat_template: Path | None = option(None, "chat template in Jinja, for a model without one")
     revision: str | None = option(None, "branch, tag or commit of a hub model")
     threshold: list[str] | None = option(
         None,

@@ -38,7 +38,7 @@ from convert.errors import ConvertError, OptionError, ResourceError
 from convert.graph.calibrated import by_gptq
 from convert.graph.calibration_texts import conversation_ids
 from convert.graph.decoder import write_graph
-from convert.graph.genai import GRAPH, write_genai_config, write_genai_graph
+from convert.graph.genai import write_genai_config, write_genai_graph
 from convert.graph.moments import InputMoments
 from convert.graph.portable import PORTABLE, write_portable_graph
 from convert.graph.weights import Blockwise
@@ -62,6 +62,7 @@ from edge_runtime.bundle.bundle import (
 )
 from edge_runtime.bundle.manifest import Sizes
 from edge_runtime.doctor import greedy_answer
+from edge_runtime.engine.genai_engine import GRAPH
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
 from edge_runtime.text.gguf import SUFFIX
@@ -292,9 +293,9 @@ class _Conversion:
                 found = compare(engine, reference, step) if graphs[1:] else first
             # Two greedy answers part at the first difference, which with activations of 8 bits depends
             # on the engine's version and the processor, so there the portable graph counts.
-            figures = dataclasses.replace(
-                found, greedy=first.greedy, greedy_tokens=first.greedy_tokens
-            ).to_json()
+            figures = dataclasses.asdict(found) | {
+                name: getattr(first, name) for name in ("greedy", "greedy_tokens")
+            }
             # A short answer of this very variant: `edge_runtime.doctor` compares the device's with it.
             longest = max(reference.texts, key=lambda text: len(text.answer))
             prompt = longest.ids[: longest.prompt]

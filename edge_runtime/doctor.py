@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from common.cli import option, run_options
 from edge_runtime.bundle.bundle import Bundle, Manifest, bundle_folder, read_manifest
@@ -69,9 +68,6 @@ class DoctorReport:
     findings: tuple[Finding, ...]
     recommended: str | None
     reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
     def lines(self) -> list[str]:
         """The report in words."""
@@ -190,7 +186,7 @@ class _DoctorArguments:
     """Check a model bundle on this device and say which of its variants to use."""
 
     bundle: str | None = option(None, "default: installed, or the shipped", flags=("bundle",), nargs="?")
-    threads: int | None = option(None, "default: one for each fast core", int, metavar="N")
+    threads: int | None = option(None, "default: one for each fast core")
     json: bool = option(False, "print one JSON object")
 
 
@@ -202,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: _DoctorArguments) -> int:
     report = examine(find_bundles("", args.bundle)[0], threads=args.threads)
     if args.json:
-        print(json.dumps(report.to_json(), indent=1))
+        print(json.dumps(dataclasses.asdict(report), indent=1))
     else:
         print("\n".join(report.lines()))
     return 0 if report.recommended else EdgeError.exit_code

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.cli import option, run_options
+from common.errors import InputError
+from common.files import read_bounded
 from edge_runtime.client import KeyOptions
 from edge_runtime.commands import (
     STDIN,
@@ -34,7 +36,7 @@ from edge_runtime.errors import UsageError
 from edge_runtime.grammar.options import GrammarOptions, read_grammar
 from edge_runtime.text.chat import Prompt
 from payload.errors import ChecksumError, FingerprintError
-from payload.files import read_payload
+from payload.header import MAX_PAYLOAD_BYTES
 
 if TYPE_CHECKING:
     from edge_runtime.decode.answer import Answer
@@ -67,10 +69,8 @@ class _FillArguments(ModelOptions, OutputOptions, PromptOptions, GrammarOptions,
     )
     sample: bool = option(False, "fill the payload that comes with this package")
     url: str | None = option(None, "ask this service for anchors")
-    max_tokens: int | None = option(None, "end the answer after N tokens", positive, metavar="N")
-    fraction: float | None = option(
-        None, "share of the service's steps; default: its choice", float, metavar="F"
-    )
+    max_tokens: int | None = option(None, "end the answer after N tokens", positive)
+    fraction: float | None = option(None, "share of the service's steps; default: its choice", metavar="F")
     stream: bool | None = option(
         None,
         "write at once, and refine; default: on a terminal",
@@ -134,7 +134,7 @@ def _open_payload(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRunt
     from edge_runtime.bundle.lookup import SHIPPED, find_bundles
     from payload import peek
 
-    data = read_payload(args.payload or str(SAMPLE))
+    data = read_bounded(args.payload or SAMPLE, MAX_PAYLOAD_BYTES, InputError)
     header = peek(data)
     named = args.edge or (str(SHIPPED) if args.sample else None)
     if args.sample:

@@ -8,6 +8,7 @@ Responsible for the tokens of a text and for their payload. Not responsible for 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from edge_runtime.errors import UsageError
@@ -61,13 +62,10 @@ def chain_of(
     while sent < len(ids):
         anchors, data = part(len(ids))
         if len(data) > room:
-            low, high = sent, len(ids) - 1
-            while low < high:
-                middle = (low + high + 1) // 2
-                low, high = (middle, high) if len(part(middle)[1]) <= room else (low, middle - 1)
-            if low == sent:
+            fitting = bisect_right(range(sent + 1, len(ids)), room, key=lambda count: len(part(count)[1]))
+            if not fitting:
                 raise UsageError(f"room: expected at least one token in {room} bytes, found none that fits")
-            anchors, data = part(low)
+            anchors, data = part(sent + fitting)
         yield data, base is not None, len(anchors) == len(ids)
         sent, base = len(anchors), Base(data, anchors)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.cli import option, run_options
-from common.files import read_text, write_whole
+from common.files import read_bounded, read_text, write_whole
 from edge_runtime.commands import STDIN, ModelOptions, PromptOptions, choose_bundle, open_runtime, read_asked
 from edge_runtime.errors import UsageError
 from payload import AUTO, Codec
@@ -35,9 +35,9 @@ exit codes: 0 done, 2 wrong usage, 3 the text cannot be written, 4 bad or missin
 class SendArguments(ModelOptions, PromptOptions):
     """Write a finished text as a payload, which a device with the same bundle gets back byte for byte."""
 
-    answer: Path = option(None, "the text; - for standard input", Path, metavar="FILE", required=True)
+    answer: Path = option(None, "the text; - for standard input", required=True)
     output: Path | None = option(
-        None, "payload to write; - for stdout", Path, flags=("-o", "--output"), required=True
+        None, "payload to write; - for stdout", flags=("-o", "--output"), required=True
     )
     codec: str = option(
         AUTO,
@@ -81,11 +81,8 @@ def send(args: SendArguments) -> int:
 
 def _standard_input() -> str:
     """All of it, with its line ends as they are. Raises UsageError."""
-    data = sys.stdin.buffer.read(_MOST + 1)
-    if len(data) > _MOST:
-        raise UsageError(f"standard input: expected at most {_MOST} bytes, found more")
     try:
-        return data.decode("utf-8")
+        return read_bounded(STDIN, _MOST, UsageError).decode("utf-8")
     except UnicodeDecodeError as fault:
         raise UsageError(f"standard input: expected UTF-8, found {fault}") from None
 

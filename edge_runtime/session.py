@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from common.files import write_whole
+from common.files import read_bounded, write_whole
 from edge_runtime.cloud import THRESHOLD, Cloud, CloudQuestion
 from edge_runtime.decode.answer import Answer
 from edge_runtime.decode.forced import FillOptions, Token
@@ -189,14 +189,7 @@ class EdgeSession:
     def load(cls, path: str | Path, edge: EdgeRuntime, *, reserve: int = RESERVE) -> Self:
         """The session of a file, for any bundle. Raises SessionFileError where it is none."""
         path = Path(path)
-        try:
-            with path.open("rb") as file:
-                size = path.stat().st_size
-                data = file.read(min(size, MAX_FILE_BYTES))
-        except OSError as error:
-            raise SessionFileError(f"{path}: expected a readable session, found {error}") from None
-        if size > MAX_FILE_BYTES:
-            raise SessionFileError(f"{path}: expected at most {MAX_FILE_BYTES} bytes, found {size}")
+        data = read_bounded(path, MAX_FILE_BYTES, SessionFileError)
         session = cls(edge, reserve=reserve)
         try:
             head: dict[str, Any] = json.loads(data)

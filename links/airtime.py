@@ -27,14 +27,6 @@ class LoraModulation:
     crc: bool = True
     header: bool = True
 
-    def __post_init__(self) -> None:
-        if not 7 <= self.spreading <= 12:
-            raise ValueError(f"spreading factor: expected 7 to 12, found {self.spreading}")
-        if not 5 <= self.coding <= 8:
-            raise ValueError(f"coding rate: expected 4/5 to 4/8, found 4/{self.coding}")
-        if self.bandwidth <= 0:
-            raise ValueError(f"bandwidth: expected above 0 Hz, found {self.bandwidth:g}")
-
     @property
     def symbol(self) -> float:
         """Seconds of a symbol."""
@@ -42,8 +34,6 @@ class LoraModulation:
 
     def symbols(self, size: int) -> int:
         """Symbols of a payload of so many bytes, preamble not counted."""
-        if not 0 <= size <= 255:
-            raise ValueError(f"payload: expected 0 to 255 bytes, found {size}")
         optimized = self.symbol >= LONGEST_SYMBOL
         bits = 8 * size - 4 * self.spreading + 28 + 16 * self.crc - 20 * (not self.header)
         block = 4 * (self.spreading - 2 * optimized)

@@ -13,8 +13,8 @@ from typing import Any
 
 from common.cli import CommandParser, option, run_command
 from common.errors import InputError
-from payload.files import read_payload
-from payload.header import Codec, peek
+from common.files import read_bounded
+from payload.header import MAX_PAYLOAD_BYTES, Codec, peek
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _inspect(args: _InspectArguments) -> None:
-    data = read_payload(args.file)
+    data = read_bounded(args.file, MAX_PAYLOAD_BYTES)
     if data and not data[0] >> 6:
         raise InputError(f"{args.file}: expected a payload, found a frame")
     report = describe(data)

@@ -10,12 +10,9 @@ and nothing of another: each row of a batch is a sequence of its own.
 
 from __future__ import annotations
 
-import ctypes
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +29,7 @@ from cloud_anchor.sampling.masked import MaskedAnswers
 from cloud_anchor.sampling.protocol import Batch
 from cloud_anchor.sampling.schedules import Schedule
 from common.progress import Progress
-from edge_runtime.bench.llama_cpp import library
+from edge_runtime.bench.llama_cpp import last_error, put, quiet_library
 from edge_runtime.system import available_memory
 from edge_runtime.text.gguf import Metadata, end_ids, read_metadata
 
@@ -49,7 +46,6 @@ MOST_POSITIONS = 1024
 """Of all sequences of a pass together, unless one has more: more rows are run in several passes."""
 
 _SEQUENCES = 64
-_ERROR = 4  # the level of llama.cpp's log
 
 
 class Facts(NamedTuple):
@@ -114,7 +110,7 @@ def load_gguf(
     needs.check(str(path), free)
     if free is not None and needs.total + needs.mapped > free:
         progress.say("the file is larger than the memory that is free: every pass reads some of it from disk")
-    llama = _library()
+    llama = quiet_library()
     options = llama.llama_model_default_params()
     if device is not None:
         layers = {"cpu": "0", "cuda": "-1"}.get(device, device)
@@ -127,8 +123,8 @@ def load_gguf(
         step(path.stat().st_size)
     if not model:
         raise CheckpointError(
-            f"{path}: expected a GGUF file that llama.cpp can load, found: {_said()}. Fetch it again, or "
-            "update llama-cpp-python."
+            f"{path}: expected a GGUF file that llama.cpp can load, found: {last_error()}. Fetch it again, "
+            "or update llama-cpp-python."
         )
     return GgufModel(model, facts, str(path))
 
@@ -137,7 +133,7 @@ class GgufModel(AnswerModel):
     """The `MaskedModel` of a file that llama.cpp has opened (`model`, its handle)."""
 
     def __init__(self, model: Any, facts: Facts, source: str) -> None:
-        llama = self._llama = _library()
+        llama = self._llama = quiet_library()
         self._model = model
         self._end = weakref.finalize(self, llama.llama_model_free, model)
         self._context: Any = None
@@ -201,17 +197,12 @@ class GgufModel(AnswerModel):
         llama, count = self._llama, sum(map(len, sequences))
         self._make_room(count)
         batch = llama.llama_batch_init(count, 0, 1)
-        at = 0
         for number, ids in enumerate(sequences):
-            for position, id_ in enumerate(ids):
-                batch.token[at], batch.pos[at], batch.n_seq_id[at] = id_, position, 1
-                batch.seq_id[at][0], batch.logits[at] = number, True
-                at += 1
-        batch.n_tokens = count
+            put(batch, ids, 0, number, range(count))
         code = llama.llama_encode(self._context, batch)
         llama.llama_batch_free(batch)
         if code:
-            raise CheckpointError(f"{self.source}: llama.cpp failed on {count} positions: {_said()}")
+            raise CheckpointError(f"{self.source}: llama.cpp failed on {count} positions: {last_error()}")
         return np.ctypeslib.as_array(llama.llama_get_logits(self._context), (count, self.vocab_rows))
 
     def _make_room(self, positions: int) -> None:
@@ -230,37 +221,9 @@ class GgufModel(AnswerModel):
         self._context = llama.llama_init_from_model(self._model, options)
         if not self._context:
             raise CheckpointError(
-                f"{self.source}: llama.cpp has no room for {positions} positions: {_said()}. Use a smaller "
-                "canvas or batch."
+                f"{self.source}: llama.cpp has no room for {positions} positions: {last_error()}. Use a "
+                "smaller canvas or batch."
             )
         llama.llama_set_causal_attn(self._context, False)
         self._free = weakref.finalize(self, llama.llama_free, self._context)
         self._positions = positions
-
-
-@cache
-def _library() -> Any:
-    """The library, set up, with its errors kept and the rest of its log dropped; raises EngineError."""
-    llama = library()
-    llama.llama_log_set(_keep(llama), ctypes.c_void_p())
-    llama.llama_backend_init()
-    return llama
-
-
-_errors: deque[str] = deque(maxlen=1)
-
-
-@cache
-def _keep(llama: Any) -> Any:
-    """The callback, referenced for as long as it may be called."""
-
-    def keep(level: int, text: bytes, _: object) -> None:
-        if level == _ERROR:
-            _errors.append(text.decode("utf-8", "replace").strip())
-
-    return llama.llama_log_callback(keep)
-
-
-def _said() -> str:
-    """The last error of llama.cpp's log."""
-    return _errors[-1] if _errors else "no reason given"

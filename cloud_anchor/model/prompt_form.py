@@ -24,9 +24,9 @@ from edge_runtime.bundle.bundle import TOKENIZER, Bundle
 from edge_runtime.errors import BundleSchemaError, JinjaTemplateError
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.chat_compiler import compile_template
-from edge_runtime.text.gguf import SUFFIX, read_metadata, tokenizer_files
+from edge_runtime.text.gguf import PLAIN, SUFFIX, bpe, read_metadata, tokenizer_files
 from edge_runtime.text.prompt_form import PromptForm
-from edge_runtime.text.splits import SPLITS
+from edge_runtime.text.splits import SPLITS, byte_level, pre_tokenizer
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract
 from payload.errors import ContractMismatchError
@@ -126,28 +126,13 @@ def qwen2_tokenizer(
     vocab: Mapping[str, int], merges: Sequence[str], added: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The content of tokenizer.json for a vocabulary of the Qwen2 kind; added: its special tokens."""
-    split = {"type": "Split", "pattern": {"Regex": SPLITS["qwen2"]}, "behavior": "Isolated", "invert": False}
-    bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
+        **PLAIN,
         "added_tokens": list(added),
         "normalizer": {"type": "NFC"},
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, bytes_]},
-        "post_processor": None,
-        "decoder": bytes_,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": "",
-            "end_of_word_suffix": "",
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "vocab": dict(vocab),
-            "merges": list(merges),
-        },
+        "pre_tokenizer": pre_tokenizer([SPLITS["qwen2"]]),
+        "decoder": byte_level(),
+        "model": bpe(vocab, merges),
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -45,10 +44,7 @@ class ServeOptions(PipelineOptions):
     host: str = option("127.0.0.1", "address to listen on (default 127.0.0.1)")
     port: int = option(8080, "0: any free port (default 8080)")
     keys: Path | None = option(
-        None,
-        "one a line, a name before it if you like; `none`: everyone (default: $CLOUD_ANCHOR_KEYS)",
-        Path,
-        metavar="FILE",
+        None, "one a line, a name before it if you like; `none`: everyone (default: $CLOUD_ANCHOR_KEYS)"
     )
     page: str | None = option(
         None,
@@ -61,11 +57,11 @@ class ServeOptions(PipelineOptions):
         flags=("--bundle",),
         action=argparse.BooleanOptionalAction,
     )
-    forms: Path | None = option(None, "folder of JSON Schemas that requests may name", Path, metavar="DIR")
-    batch: int | None = option(None, "answers denoised together (default 8)", int, metavar="N")
-    queue: int | None = option(None, "requests that may wait (default 64)", int, metavar="N")
-    deadline: float | None = option(None, "seconds per request (default 30)", float, metavar="S")
-    threads: int | None = option(None, "threads of PyTorch on a CPU", int, metavar="N")
+    forms: Path | None = option(None, "folder of JSON Schemas that requests may name", metavar="DIR")
+    batch: int | None = option(None, "answers denoised together (default 8)")
+    queue: int | None = option(None, "requests that may wait (default 64)")
+    deadline: float | None = option(None, "seconds per request (default 30)", metavar="S")
+    threads: int | None = option(None, "threads of PyTorch on a CPU")
     log_level: str = option("info", "%(choices)s", choices=("debug", "info", "warning", "error"), metavar="L")
 
     def limits(self) -> Limits:
@@ -100,7 +96,7 @@ def _run(options: ServeOptions) -> int:
     options.check()
     require("port", 0 <= options.port < 1 << 16, "0 to 65535", options.port)
     require("threads", options.threads is None or options.threads >= 1, "at least 1", options.threads)
-    from edge_runtime.endpoint.server import log_few_lines
+    from edge_runtime.endpoint.server import Server, listen, log_few_lines
 
     log_few_lines("%(asctime)s serve: %(message)s", options.log_level.upper())
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
@@ -108,12 +104,11 @@ def _run(options: ServeOptions) -> int:
     from cloud_anchor.serve.http.app import create_app
     from cloud_anchor.serve.http.decision_routes import FormReader
     from cloud_anchor.serve.http.keys import ApiKeys
-    from cloud_anchor.serve.http.server import Server
     from cloud_anchor.serve.http.telemetry import Metrics
     from edge_runtime.form import Form
 
     keys, forms, began = ApiKeys.read(options.keys), Form.in_folder(options.forms), time.monotonic()
-    with _listen(options.host, options.port) as listener:
+    with listen(options.host, options.port, CloudError) as listener:
         if options.threads is not None:
             import torch
 
@@ -128,7 +123,8 @@ def _run(options: ServeOptions) -> int:
         reader = FormReader(pipeline, limits, forms)
         app = create_app(backend, keys, limits, metrics, page, bundle, reader)
 
-        server = Server(app, limits, began)
+        # An admitted request may take all of its deadline, and a slow client a little more.
+        server = Server(app, limits.connections, limits.deadline + 15, began, access_log=False)
         host, port = listener.getsockname()[:2]
         if not len(keys) and not _is_loopback(host):
             logging.warning("no API keys (--keys): every client that reaches %s:%d is served", host, port)
@@ -171,24 +167,6 @@ def _page(options: ServeOptions, backend: LocalBackend) -> Page | None:
 
 def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
-
-
-class AddressError(CloudError):
-    """The address cannot be listened on."""
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """The bound socket, before a large model is loaded; raises AddressError."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError as error:
-        raise AddressError(
-            f"{host}:{port}: expected an address to listen on, found: {error}. Choose another --port."
-        ) from error
-    return listener
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,9 +49,6 @@ class Figures:
     greedy_tokens: int
     greedy: float
     milliseconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 from convert.source.architectures import ARCHITECTURES
 from convert.source.tokenizer import Identity
 from edge_runtime.bundle.bundle import ModelShape
+from edge_runtime.engine.genai_engine import CONFIG, GRAPH
 
-GRAPH = "genai.onnx"
-CONFIG = "genai_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 
 

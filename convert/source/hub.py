@@ -54,29 +54,20 @@ def _download(name: str, revision: str | None) -> Path:
         RevisionNotFoundError,
     )
 
+    remedies: dict[type[Exception], str] = {
+        GatedRepoError: "the owner asks for consent before a download. Accept the terms on the model's page, "
+        "then log in with `hf auth login` and run this again.",
+        RepositoryNotFoundError: "expected a model on the hub, found none of this name, or it is private. "
+        "Check the spelling, or log in with `hf auth login`.",
+        RevisionNotFoundError: f"expected a revision {revision!r}, found none. Give a branch, tag or commit.",
+        LocalEntryNotFoundError: "the hub cannot be reached and the model is not in the local cache. "
+        "Connect to the network, or give a local checkpoint folder.",
+    }
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=_FILES))
-    except GatedRepoError as error:  # a kind of RepositoryNotFoundError, so it comes first
-        raise HubError(
-            f"{name}: the owner asks for consent before a download. Accept the terms on the model's page, "
-            "then log in with `hf auth login` and run this again."
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise HubError(
-            f"{name}: expected a model on the hub, found none of this name, or it is private. "
-            "Check the spelling, or log in with `hf auth login`."
-        ) from error
-    except RevisionNotFoundError as error:
-        raise HubError(
-            f"{name}: expected a revision {revision!r}, found none. Give a branch, tag or commit."
-        ) from error
-    except LocalEntryNotFoundError as error:
-        raise HubError(
-            f"{name}: the hub cannot be reached and the model is not in the local cache. "
-            "Connect to the network, or give a local checkpoint folder."
-        ) from error
     except (HfHubHTTPError, OSError) as error:  # OSError covers connections that break and full disks
-        raise HubError(
-            f"{name}: the download stopped: {str(error).strip() or type(error).__name__}. "
-            "Run the same command again: files already fetched are kept."
-        ) from error
+        # A gated repository is also one that is not found, so it comes first.
+        known = next((says for kind, says in remedies.items() if isinstance(error, kind)), None)
+        stopped = f"the download stopped: {str(error).strip() or type(error).__name__}. "
+        stopped += "Run the same command again: files already fetched are kept."
+        raise HubError(f"{name}: {known or stopped}") from error

@@ -45,14 +45,14 @@ class BenchOptions:
 
     bundle: str | None = option(None, "default: installed, or the shipped", flags=("bundle",), nargs="?")
     variant: list[str] | None = option(
-        None, "which of its variants; may be given again; default: all", str, action="append", metavar="NAME"
+        None, "which of its variants; may be given again; default: all", action="append", metavar="NAME"
     )
     vs: list[str] | None = option(
-        None, f"also time {_PEER}FILE.gguf; may be given again", str, action="append", metavar="PEER"
+        None, f"also time {_PEER}FILE.gguf; may be given again", action="append", metavar="PEER"
     )
-    threads: int | None = option(None, "default: one for each fast core", positive, metavar="N")
-    repeat: int = option(5, "default: 5", positive, metavar="N")
-    length: int = option(64, "tokens of answers", positive, metavar="N")
+    threads: int | None = option(None, "default: one for each fast core", positive)
+    repeat: int = option(5, "default: 5", positive)
+    length: int = option(64, "tokens of answers", positive)
     no_prepack: bool = option(False, "do not use prepacked weights")
     json: bool = option(False, "print one JSON object")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _list(args: _ListArguments) -> int:
-    found = [_described(path) for path in _paths()]
+    from edge_runtime.bundle.lookup import candidates
+
+    found = [_described(path) for path in candidates()]
     if args.json:
         print(json.dumps({"bundles": found}, indent=1))
         return 0
@@ -82,17 +84,6 @@ def _list(args: _ListArguments) -> int:
         )
         print(f"{each['name']:20} {sizes}\n{'':20} contract {each['contract'][:12]}..., {each['path']}")
     return 0
-
-
-def _paths() -> Iterable[Path]:
-    """The bundles that the lookup would see, in its order."""
-    from edge_runtime.bundle.bundle import BUNDLES, MANIFEST
-    from edge_runtime.bundle.lookup import installed
-
-    shipped = sorted(BUNDLES.glob(f"*/{MANIFEST}"))
-    return [
-        path for path in [*installed(), *(file.parent for file in shipped)] if (path / MANIFEST).is_file()
-    ]
 
 
 def _described(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ the payload's tag, the first digits of the contract's identity or of the model f
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from edge_runtime.bundle.bundle import BUNDLES, MANIFEST, bundle_folder, read_manifest, shipped_bundles
@@ -55,9 +55,7 @@ def find_bundles(
         return [_named(named, environment)]
     fitting: dict[str, Path] = {}
     seen: list[str] = []
-    for path in [*installed(environment), *_shipped(shipped)]:
-        if not (path / MANIFEST).is_file():
-            continue
+    for path in candidates(environment, shipped):
         try:
             manifest = read_manifest(path)
         except EdgeError as error:
@@ -98,17 +96,12 @@ def roots(environment: Mapping[str, str] = os.environ) -> list[Path]:
     return [*found, Path("bundles")]
 
 
-def installed(environment: Mapping[str, str] = os.environ) -> Iterator[Path]:
-    """The folders in `roots`, bundles or not."""
-    for root in roots(environment):
-        if root.is_dir():
-            # Hidden ones are being installed.
-            yield from sorted(path for path in root.glob("[!.]*") if path.is_dir())
-
-
-def _shipped(first: Path) -> Iterator[Path]:
-    yield first
-    yield from sorted(path.parent for path in first.parent.glob(f"*/{MANIFEST}") if path.parent != first)
+def candidates(environment: Mapping[str, str] = os.environ, shipped: Path = SHIPPED) -> list[Path]:
+    """The bundles that are there, in the order in which they are looked up: installed, then shipped."""
+    # Hidden ones are being installed.
+    found = [path for root in roots(environment) for path in sorted(root.glob("[!.]*"))]
+    others = sorted(path.parent for path in shipped.parent.glob(f"*/{MANIFEST}"))
+    return [path for path in dict.fromkeys([*found, shipped, *others]) if (path / MANIFEST).is_file()]
 
 
 def _named(name: str, environment: Mapping[str, str]) -> Path:
@@ -121,8 +114,8 @@ def _named(name: str, environment: Mapping[str, str]) -> Path:
     shipped = bundle_folder(name)
     if shipped.is_dir():
         return shipped
-    names = [path.name for path in installed(environment) if (path / MANIFEST).is_file()]
+    names = dict.fromkeys([*(path.name for path in candidates(environment)), *shipped_bundles()])
     raise BundleMissingError(
         f"{name}: expected the folder or the name of a model bundle, found neither; names are "
-        f"{', '.join([*names, *shipped_bundles()])} (also looked at {', '.join(map(str, places))})"
+        f"{', '.join(names)} (also looked at {', '.join(map(str, places))})"
     )

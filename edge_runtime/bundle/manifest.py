@@ -89,9 +89,6 @@ class ModelShape(Sizes):
             raise BundleSchemaError(f"{MANIFEST}: model: {problem}")
         return cls(**values)
 
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
 
 PORTABLE_GUARD = 0.02
 """Margin in logits from which on processors agree what a portable graph prefers: they differ by 1e-4."""
@@ -253,7 +250,7 @@ class Manifest:
     def to_json(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
-            "model": self.model.to_json(),
+            "model": dataclasses.asdict(self.model),
             "context": self.context,
             "contract": self.contract.to_json(),
             "default_variant": self.default_variant,

@@ -7,40 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 from urllib.parse import quote, urlsplit
 
 from edge_runtime.bundle.manifest import MANIFEST
 from edge_runtime.client.client import ANY, Client, open_client
 from edge_runtime.client.response import Response
 from edge_runtime.errors import BundleFileError, UsageError
-
-
-class SourceFile(Protocol):
-    """A file that has been opened; a `Response` is one."""
-
-    @property
-    def first_byte(self) -> int:
-        """Where in the file it begins: what was asked for, or 0."""
-
-    def read_at_most(self, size: int) -> bytes:
-        """The whole; raises CloudFailureError or BundleFileError for more than `size` bytes."""
-
-    def pieces(self, most: int) -> Iterator[bytes]:
-        """At most `most` bytes as they come. It may end early: the reader counts."""
-
-
-class Source(Protocol):
-    """A bundle that can be fetched. url: its address, for errors."""
-
-    @property
-    def url(self) -> str: ...
-
-    def bundle_name(self) -> str: ...
-
-    def bundle_file(self, name: str, start: int = 0) -> AbstractContextManager[SourceFile]: ...
 
 
 class WebFolder(Client):
@@ -55,7 +30,9 @@ class WebFolder(Client):
             yield response
 
 
-class _LocalFile:
+class LocalFile:
+    """A file that has been opened, as a `Response`. first_byte: where in it the reading begins."""
+
     def __init__(self, file: BinaryIO, start: int) -> None:
         self.first_byte, self._file = start, file
         file.seek(start)
@@ -82,7 +59,7 @@ class LocalFolder:
         return self._folder.resolve().name
 
     @contextmanager
-    def bundle_file(self, name: str, start: int = 0) -> Iterator[_LocalFile]:
+    def bundle_file(self, name: str, start: int = 0) -> Iterator[LocalFile]:
         try:
             file = (self._folder / name).open("rb")
         except OSError as error:
@@ -90,7 +67,11 @@ class LocalFolder:
                 f"{self._folder / name}: expected a readable file of the bundle, found: {error.strerror}"
             ) from None
         with file:
-            yield _LocalFile(file, start)
+            yield LocalFile(file, start)
+
+
+Source = Client | LocalFolder
+"""A bundle that can be fetched."""
 
 
 def open_source(address: str, key_file: Path | None, timeout: float, sha256: str | None) -> Source:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,22 +40,20 @@ class _EndpointArguments(ModelOptions, CloudOptions):
     """Serve this device's model to clients of OpenAI's chat protocol."""
 
     host: str = option("127.0.0.1", "address to listen at; another than this machine's needs a key")
-    port: int = option(8081, "0 for a free one (default 8081)", int, metavar="N")
+    port: int = option(8081, "0 for a free one (default 8081)")
     endpoint_key_file: Path | None = option(
-        None, f"file with the key that clients send; default: ${KEY_VARIABLE}", Path, metavar="FILE"
+        None, f"file with the key that clients send; default: ${KEY_VARIABLE}"
     )
-    max_tokens: int = option(512, "most tokens of an answer (default 512)", positive, metavar="N")
+    max_tokens: int = option(512, "most tokens of an answer (default 512)", positive)
     cache: int = option(
         128,
         "most MB of caches of conversations that wait, beside the one answered last (default 128)",
-        int,
         metavar="MB",
     )
     delay: float | None = option(
         None,
         "most seconds for which prefer_on_device holds text back that the cloud may still change; what comes "
         "later is not taken; default: any",
-        float,
         metavar="S",
     )
 
@@ -64,7 +61,7 @@ class _EndpointArguments(ModelOptions, CloudOptions):
 def _run(args: _EndpointArguments) -> int:
     from edge_runtime.client.client import open_client
     from edge_runtime.endpoint.app import LOOPBACK, Endpoint, application
-    from edge_runtime.endpoint.server import Server, log_few_lines
+    from edge_runtime.endpoint.server import Server, listen, log_few_lines
     from edge_runtime.session import PREFER_ON_DEVICE, mode_of
 
     if args.cache < 0:
@@ -79,12 +76,7 @@ def _run(args: _EndpointArguments) -> int:
         )
     client = open_client("url", args.url, None, args.timeout) if args.url else None
     edge = open_runtime(args, choose_bundle(client, args.edge), waiting=args.cache << 20)
-    try:  # before the model is loaded
-        family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
-        listener = socket.create_server((args.host, args.port), family=family)
-    except (OSError, OverflowError) as error:
-        where = f"{args.host}:{args.port}"
-        raise UsageError(f"--port: expected an address to listen on, found {where}: {error}") from None
+    listener = listen(args.host, args.port, UsageError)
     logging.info("loading %s", edge.bundle.path.name)
     _ = edge.model
     endpoint = Endpoint(

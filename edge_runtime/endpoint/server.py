@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from types import FrameType
@@ -13,6 +14,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from common.errors import UserError
 from edge_runtime.endpoint.protocol import LimitedProtocol
 
 LINES = 50
@@ -30,11 +32,13 @@ log = logging.getLogger("edge_runtime.endpoint")
 class Server(uvicorn.Server):
     """A server of at most so many connections. `stopped_by`: the signal that ended it.
 
-    seconds: for which requests may run on after the first signal; a second one ends them at once. options: of
-    `uvicorn.Config`.
+    seconds: for which requests may run on after the first signal; a second one ends them at once. began: as
+    `time.monotonic`, to log how long it took until it is ready. options: of `uvicorn.Config`.
     """
 
-    def __init__(self, app: ASGIApp, connections: int, seconds: float, **options: Any) -> None:
+    def __init__(
+        self, app: ASGIApp, connections: int, seconds: float, began: float | None = None, **options: Any
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -49,8 +53,13 @@ class Server(uvicorn.Server):
                 **options,
             )
         )
-        self.seconds = seconds
+        self.seconds, self.began = seconds, began
         self.stopped_by: int | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self.began is not None:
+            log.info("ready after %.1f s", time.monotonic() - self.began)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """uvicorn's own would raise the signal again once all is finished."""
@@ -61,6 +70,16 @@ class Server(uvicorn.Server):
             end.start()
         self.should_exit, self.stopped_by = True, self.stopped_by or sig
         log.info("%s: %s", signal.Signals(sig).name, "ending at once" if self.force_exit else "finishing")
+
+
+def listen(host: str, port: int, error: type[UserError]) -> socket.socket:
+    """A socket that listens, bound before a large model is loaded. Raises `error`."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as fault:
+        where = f"{host}:{port}"
+        raise error(f"--port: expected an address to listen on, found {where}: {fault}") from None
 
 
 class FewLines(logging.Filter):

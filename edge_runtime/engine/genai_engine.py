@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -35,29 +34,6 @@ def genai_library() -> Any:
             "expected the package onnxruntime-genai, found none: pip install onnxruntime-genai, "
             "or use the default engine, onnxruntime"
         ) from error
-
-
-def load_genai_model(folder: Path, *, graph: str | None = None, threads: int | None = None) -> Any:
-    """Loads an `onnxruntime_genai.Model` from a folder with `genai_config.json`.
-
-    graph:   file to load instead of the configured one, relative to the folder.
-    threads: the library's default where None.
-
-    Raises EngineError.
-    """
-    genai = genai_library()
-    decoder: dict[str, Any] = {}
-    if graph is not None:
-        decoder["filename"] = graph
-    if threads is not None:
-        decoder["session_options"] = {"intra_op_num_threads": threads}
-    try:
-        config = genai.Config(str(folder))
-        config.overlay(json.dumps({"model": {"decoder": decoder}}))
-        return genai.Model(config)
-    except Exception as error:  # the library's exceptions have no base of their own
-        path = folder / graph if graph else folder
-        raise EngineError(f"{path}: expected a model onnxruntime-genai can load, found: {error}") from error
 
 
 class GenaiEngine(Engine):
@@ -90,7 +66,7 @@ class GenaiEngine(Engine):
     @classmethod
     def open(cls, bundle: Bundle, *, context: int | None = None, threads: int | None = None) -> GenaiEngine:
         """The engine of a bundle's chosen variant. Raises ContextError or EngineError."""
-        genai_library()
+        genai = genai_library()
         size = checked_context(bundle, context)
         graph = bundle.graph_path.with_name(GRAPH)
         name = str(graph.relative_to(bundle.path))
@@ -100,7 +76,15 @@ class GenaiEngine(Engine):
                 "Convert the model again, or use the default engine, onnxruntime."
             )
         threads = performance_cores() if threads is None else threads
-        model = load_genai_model(bundle.path, graph=name, threads=threads)
+        decoder = {"filename": name, "session_options": {"intra_op_num_threads": threads}}
+        try:
+            config = genai.Config(str(bundle.path))
+            config.overlay(json.dumps({"model": {"decoder": decoder}}))
+            model = genai.Model(config)
+        except Exception as error:  # the library's exceptions have no base of their own
+            raise EngineError(
+                f"{graph}: expected a model onnxruntime-genai can load, found: {error}"
+            ) from error
         return cls(model, bundle.manifest.model, context=size)
 
     def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:

@@ -30,6 +30,9 @@ _MAGIC, _VERSIONS, _STRING, _ARRAY = b"GGUF", (2, 3), 8, 9
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """Formats of `struct` by the type's number in the file."""
 
+PLAIN = {"version": "1.0", "truncation": None, "padding": None, "post_processor": None}
+"""Of a tokenizer.json: what no vocabulary here has."""
+
 _NORMAL, _USER_DEFINED, _UNUSED, _BYTE = 1, 4, 5, 6
 _SPACE = "\u2581"
 """What SentencePiece writes for a space."""
@@ -150,7 +153,7 @@ def tokenizer_files(metadata: Metadata, where: str) -> dict[str, dict[str, Any]]
         "normalizer": {"type": "NFC"} if rule.nfc else None,
         "pre_tokenizer": pre_tokenizer(rule.expressions),
         "decoder": {**byte_level(), "trim_offsets": True, "use_regex": True},
-        "model": _bpe(vocab, merges, ignore_merges=rule.ignore_merges),
+        "model": bpe(vocab, merges, ignore_merges=rule.ignore_merges),
     }
     return _files(tokenizer, metadata, tokens)
 
@@ -211,7 +214,7 @@ def _sentencepiece_files(metadata: Metadata, where: str) -> dict[str, dict[str, 
                 {"type": "Fuse"},
             ],
         },
-        "model": _bpe(vocab, _merges(normal, vocab), byte_fallback=True),
+        "model": bpe(vocab, _merges(normal, vocab), byte_fallback=True),
     }
     return _files(tokenizer, metadata, tokens)
 
@@ -238,9 +241,8 @@ def end_ids(metadata: Metadata) -> list[int]:
 
 
 def _files(tokenizer: Mapping[str, Any], metadata: Metadata, tokens: list[str]) -> dict[str, dict[str, Any]]:
-    plain = {"version": "1.0", "truncation": None, "padding": None, "post_processor": None}
     return {
-        "tokenizer.json": {**plain, **tokenizer},
+        "tokenizer.json": {**PLAIN, **tokenizer},
         "tokenizer_config.json": _settings(metadata, dict(enumerate(tokens))),
     }
 
@@ -250,9 +252,14 @@ def _added(index: int, token: str, special: bool) -> dict[str, Any]:
     return {"id": index, "content": token, **plain, "special": special}
 
 
-def _bpe(
-    vocab: dict[str, int], merges: Sequence[Any], *, byte_fallback: bool = False, ignore_merges: bool = False
+def bpe(
+    vocab: Mapping[str, int],
+    merges: Sequence[Any],
+    *,
+    byte_fallback: bool = False,
+    ignore_merges: bool = False,
 ) -> dict[str, Any]:
+    """The model of a tokenizer.json."""
     return {
         "type": "BPE",
         "dropout": None,
@@ -262,7 +269,7 @@ def _bpe(
         "fuse_unk": False,
         "byte_fallback": byte_fallback,
         "ignore_merges": ignore_merges,
-        "vocab": vocab,
+        "vocab": dict(vocab),
         "merges": list(merges),
     }
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from common.installed import remedy
 from edge_runtime.errors import LinkError, UsageError
-from links.address import LinkAddress
+from links.address import COMMON, LinkAddress
 from links.datagram import Datagram, Link
 from links.profiles import LINK_PROFILES, LinkProfile
 
@@ -47,6 +47,14 @@ MISSING_KEY = {"PKI_FAILED", "PKI_UNKNOWN_PUBKEY", "PKI_SEND_FAIL_PUBLIC_KEY"}
 REPORT_SECONDS = 600.0
 """Refusals for one peer are logged no more often."""
 LOST_PEERS = 1024
+
+
+DIRECT, TO_ALL = "meshtastic-longfast-direct", "meshtastic-longfast-all"
+
+
+def preset(service: bool, to: int | None) -> str:
+    """The profile of a link: answers are for one node; questions are where it is known which."""
+    return DIRECT if service or to is not None else TO_ALL
 
 
 class MeshtasticLink(Link):
@@ -75,10 +83,9 @@ class MeshtasticLink(Link):
         text: bool = False,
         profile: LinkProfile | None = None,
     ) -> None:
-        direct = LINK_PROFILES["meshtastic-longfast-direct"]
-        everybody = LINK_PROFILES["meshtastic-longfast-all"]
-        # Answers are always for one node; questions are where it is known which.
-        own = direct if service or to is not None else replace(everybody, down=direct.down)
+        own = LINK_PROFILES[preset(service, to)]
+        if own.name == TO_ALL:  # answers are always for one node
+            own = replace(own, down=LINK_PROFILES[DIRECT].down)
         super().__init__(own if profile is None else profile, service=service)
         self._interface, self._to, self._channel = interface, to, channel
         self._inbox: queue.Queue[Datagram] = queue.Queue(WAITING_FRAMES)
@@ -255,9 +262,7 @@ def open_meshtastic(address: LinkAddress) -> MeshtasticLink:
         to = None if named is None else parse_node(named)
     except LinkError as error:
         raise UsageError(f"link: to: {error}") from None
-    preset = "meshtastic-longfast-direct" if service or to is not None else "meshtastic-longfast-all"
-    given = {"profile", "price", "currency", "largest"} & set(address.options)
-    profile = address.profile(preset) if given else None
+    profile = address.profile(preset(service, to)) if set(COMMON) & set(address.options) else None
     if tcp:
         host, port = address.host_and_port(host_needed=True, port=TCP_PORT)
     elif not address.where:

@@ -40,7 +40,7 @@ LEVELS: dict[str, str] = {
         extras shared
         header
         decisions
-        files wire
+        wire
         __init__
         __main__""",
     "edge_runtime": """

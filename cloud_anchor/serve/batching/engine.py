@@ -26,7 +26,7 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.serve.batching.encoding import payloads_of
 from cloud_anchor.serve.batching.forecast import BatchSpeed, Forecast
 from cloud_anchor.serve.batching.health import Health
-from cloud_anchor.serve.batching.jobs import CanvasStep, EngineLoad, Job, JobEvent
+from cloud_anchor.serve.batching.jobs import CanvasStep, Job, JobEvent
 from cloud_anchor.serve.batching.sharing import PLACES, Clients
 from cloud_anchor.serve.errors import (
     internal,
@@ -100,12 +100,16 @@ class BatchEngine:
         """True where only a restart helps: a thread has ended, or no job has succeeded for long."""
         return self._health.lost or not all(thread.is_alive() for thread in self._threads)
 
-    def load(self) -> EngineLoad:
+    def figures(self) -> dict[str, float]:
+        """Jobs by state, and steps expected of all, by the names of `telemetry.GAUGES`."""
         with self._changed:  # which its owner may enter again
             waiting, running = len(self._waiting), self._running()
-            selecting = max(0, len(self._jobs) - waiting - running)
-            steps_left = sum(map(self._forecast.steps_left, self._wanted()))
-        return EngineLoad(waiting, running, selecting, steps_left)
+            return {
+                "waiting_requests": waiting,
+                "running_requests": running,
+                "encoding_requests": max(0, len(self._jobs) - waiting - running),
+                "expected_steps": sum(map(self._forecast.steps_left, self._wanted())),
+            }
 
     def _wanted(self) -> list[Job]:
         """Jobs whose clients still wait: the others leave before the next step."""

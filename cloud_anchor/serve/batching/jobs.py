@@ -107,13 +107,3 @@ class Job:
     def planned(self) -> int:
         """Steps that it runs if it does not stop before."""
         return self.payload_steps[-1]
-
-
-@dataclass(frozen=True)
-class EngineLoad:
-    """Current load: jobs by state, and steps expected of all."""
-
-    waiting: int
-    running: int
-    selecting: int
-    steps_left: float

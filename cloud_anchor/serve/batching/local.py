@@ -161,13 +161,7 @@ class LocalBackend:
         return "a model that no longer works" if self.engine.broken else None
 
     def figures(self) -> dict[str, float]:
-        load = self.engine.load()
-        return {
-            "waiting_requests": load.waiting,
-            "running_requests": load.running,
-            "encoding_requests": load.selecting,
-            "expected_steps": load.steps_left,
-        }
+        return self.engine.figures()
 
     async def close(self) -> None:
         await asyncio.to_thread(self.engine.close)

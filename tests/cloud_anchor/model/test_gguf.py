@@ -125,7 +125,7 @@ class StandIn:
 
     def llama_batch_init(self, count: int, *_: int) -> SimpleNamespace:
         columns = {name: [0] * count for name in ("token", "pos", "n_seq_id", "logits")}
-        return SimpleNamespace(**columns, seq_id=[[0] for _ in range(count)])
+        return SimpleNamespace(**columns, n_tokens=0, seq_id=[[0] for _ in range(count)])
 
     def llama_encode(self, _: object, batch: SimpleNamespace) -> int:
         sequences = [ids[0] for ids in batch.seq_id]
@@ -155,7 +155,7 @@ def test_each_row_is_a_sequence_and_each_position_has_its_own_logits(
     shifted: bool, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     llama = StandIn(40)
-    monkeypatch.setattr(gguf, "_library", lambda: llama)
+    monkeypatch.setattr(gguf, "quiet_library", lambda: llama)
     monkeypatch.setattr(gguf, "MOST_POSITIONS", most)
     model = GgufModel(1, Facts.of(FACTS | {"diffusion.shift_logits": shifted}, "here"), "here")
     batch = model.batch(PROMPTS, CANVAS)
@@ -205,7 +205,7 @@ def test_what_a_file_does_not_say_is_the_familys() -> None:
 
 def test_the_library_is_not_installed(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
-    gguf._library.cache_clear()
+    gguf.quiet_library.cache_clear()
     with pytest.raises(EngineError):
         load_model(str(made("Dream")[1]))
 

@@ -271,7 +271,7 @@ def test_a_cancelled_job_leaves_the_batch_at_the_next_step(engine: BatchEngine, 
     assert sum(rows == 2 for rows in gate.rows) <= 1
     assert left.events.empty()
     assert waits.events.empty()
-    until(lambda: engine.load().running + engine.load().waiting + engine.load().selecting == 0)
+    until(lambda: not any(engine.figures().values()))
 
 
 def test_a_deadline_ends_a_job_and_only_that(engine: BatchEngine, gate: Gate) -> None:

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, field, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from common.errors import UserError
@@ -25,6 +26,10 @@ from common.version import __version__
 
 USAGE, INTERRUPTED = 2, 130
 
+KINDS = {"Path": Path, "float": float, "int": int, "str": str}
+"""Of the values of options, by what their annotation says."""
+METAVARS = {"Path": "FILE", "int": "N"}
+
 Options = TypeVar("Options")
 
 
@@ -32,9 +37,9 @@ def option(default: Any, says: str, kind: Any = None, **settings: Any) -> Any:
     """A field of a dataclass that is an option of its name; a bool that is false is a switch, and a tuple
     holds one or more values.
 
-    kind: of a value, by default that of `default`, or text. settings: for argparse, and: `flags` names others
-    than --NAME; of the options with one `either` a user gives one at most, or exactly one where they are
-    `required`.
+    kind: of a value, by default the one that the field's annotation names. settings: for argparse, and:
+    `flags` names others than --NAME; of the options with one `either` a user gives one at most, or exactly
+    one where they are `required`.
     """
     return field(default=default, metadata={"help": says, "type": kind, **settings})
 
@@ -61,12 +66,13 @@ class CommandParser(argparse.ArgumentParser):
         kind = settings.pop("type")
         if each.default is False:
             settings["action"] = "store_true"
-        elif "action" not in settings or kind is not None:
-            example: Any = each.default
-            if isinstance(example, tuple):
+        elif settings.get("action", "append") == "append":
+            named = next(name for name in KINDS if name in str(each.type))
+            settings["type"] = kind or KINDS[named]
+            if isinstance(each.default, tuple):
                 settings["nargs"] = "+"
-                example = next(iter(example), None)
-            settings["type"] = kind or (str if example is None else type(example))
+            if named in METAVARS and flags[0].startswith("-"):
+                settings.setdefault("metavar", METAVARS[named])
         place: Any = self
         if (either := settings.pop("either", None)) is not None:
             required = settings.pop("required", False)

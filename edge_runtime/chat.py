@@ -50,12 +50,11 @@ class _ChatArguments(ModelOptions, CloudOptions, KeyOptions):
     """Talk with the model on this device, alone or with the help of a service."""
 
     system: str | None = option(None, "system prompt", metavar="TEXT")
-    load: Path | None = option(None, "continue the conversation in this file", Path, metavar="FILE")
-    max_tokens: int | None = option(None, "end an answer after N tokens", positive, metavar="N")
+    load: Path | None = option(None, "continue the conversation in this file")
+    max_tokens: int | None = option(None, "end an answer after N tokens", positive)
     doubt: float | None = option(
         None,
         "device's doubt, 0 to 1, above which prefer_on_device asks; default: as measured for the bundle",
-        float,
         metavar="D",
     )
 

@@ -7,7 +7,6 @@ Responsible for these options and what is done with them. Not responsible for a 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shlex
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.cli import option
+from common.files import read_bounded
 from edge_runtime.errors import CloudUnavailableError, UsageError
 from edge_runtime.text.chat import Message, Prompt, as_messages
 
@@ -57,10 +57,8 @@ class ModelOptions:
         metavar="BUNDLE",
     )
     variant: str | None = option(None, "which of its variants; default: the bundle's", metavar="NAME")
-    threads: int | None = option(None, "default: one for each fast core", positive, metavar="N")
-    context: int | None = option(
-        None, "tokens of prompt and answer; default: the bundle's", positive, metavar="N"
-    )
+    threads: int | None = option(None, "default: one for each fast core", positive)
+    context: int | None = option(None, "tokens of prompt and answer; default: the bundle's", positive)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +91,7 @@ class PromptOptions:
         None, "the prompt, where the payload does not carry it", metavar="TEXT", either="prompt"
     )
     messages: Path | None = option(
-        None,
-        "a conversation: JSON, [{role, content}, ...]; - for stdin",
-        Path,
-        metavar="FILE",
-        either="prompt",
+        None, "a conversation: JSON, [{role, content}, ...]; - for stdin", either="prompt"
     )
     system: str | None = option(None, "how to answer: a system message before the prompt", metavar="TEXT")
 
@@ -130,17 +124,12 @@ def read_asked(args: PromptOptions) -> Prompt | None:
 
 def read_messages(path: Path) -> tuple[Message, ...]:
     """The conversation in a JSON file or, for -, on standard input; raises UsageError."""
+    data = read_bounded(path, MAX_MESSAGES_BYTES, UsageError)
     try:
-        with contextlib.nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
-            data = file.read(MAX_MESSAGES_BYTES + 1)
-        if len(data) > MAX_MESSAGES_BYTES:
-            raise UsageError(f"expected at most {MAX_MESSAGES_BYTES} bytes, found more")
         value = json.loads(data)
         if not isinstance(value, list):
             raise ValueError(f"{value!r:.60}")
         return as_messages(value)
-    except OSError as error:
-        raise UsageError(f"{path}: expected a readable file, found: {error.strerror}") from error
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     except (ValueError, RecursionError) as error:

@@ -27,7 +27,7 @@ class Options:
     """The options of every experiment."""
 
     output: Path = option(
-        Path(), "results folder; run again to continue", Path, flags=("-o", "--output"), required=True
+        Path(), "results folder; run again to continue", flags=("-o", "--output"), required=True
     )
     model: str = option(FIXTURE, f"diffusion model: {', '.join(PAIRS)}, a folder, a hub name")
     edge: tuple[str, ...] = option(
@@ -47,9 +47,7 @@ class Options:
         "each with =FILE.jsonl (default: the shipped pair's own questions)",
         metavar="SOURCE",
     )
-    prompts: int | None = option(
-        None, "how many questions (default: the experiment's, or 200)", positive, metavar="N"
-    )
+    prompts: int | None = option(None, "how many questions (default: the experiment's, or 200)", positive)
     seed: int = option(0, "of the choice of prompts, the sampler and the controls")
     canvas: int | None = option(None, "response positions (default: the model's, or 256)", kind=int)
     total_steps: int | None = option(None, "steps of a full run (default: the model's, or 128)", kind=int)

@@ -191,7 +191,7 @@ def file_text(figures: Figures) -> str:
 class PublishOptions:
     """Write the pages that show measured figures, or check them."""
 
-    take: Path | None = option(None, "publish this results folder first", Path, metavar="FOLDER")
+    take: Path | None = option(None, "publish this results folder first", metavar="FOLDER")
     name: str | None = option(None, "its name in lab/results (default: the folder's)")
     note: str | None = option(None, "a sentence for its description, such as what else the machine did")
     check: bool = option(False, "write nothing; exit code 1 where a page differs")

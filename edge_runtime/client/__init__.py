@@ -15,4 +15,4 @@ KEY_VARIABLE = "CLOUD_ANCHOR_KEY"
 class KeyOptions:
     """The option of a service's key (see `client.open_client`)."""
 
-    key_file: Path | None = option(None, f"file with its key; default: ${KEY_VARIABLE}", Path, metavar="FILE")
+    key_file: Path | None = option(None, f"file with its key; default: ${KEY_VARIABLE}")

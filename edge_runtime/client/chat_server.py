@@ -96,7 +96,7 @@ class ChatServer:
             yield from pieces if self.reasoning else without_reasoning(pieces)
 
     def decide(self, form: Form, text: str, asked: Sequence[int]) -> Mapping[int, Sequence[float]]:
-        """The probabilities of a form's options, a request for each question, as of `reading.Decider`.
+        """The probabilities of a form's options, a request for each question, as of `decisions.Decider`.
 
         Raises as `answer` does, CloudUnavailableError also where the server tells no probabilities.
         """

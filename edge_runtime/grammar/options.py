@@ -21,26 +21,10 @@ class GrammarOptions:
     """What the answer is to be (see `read_grammar`)."""
 
     json_schema: Path | None = option(
-        None,
-        "answer with JSON for the JSON Schema in this file",
-        Path,
-        metavar="FILE",
-        either="grammar",
+        None, "answer with JSON for the JSON Schema in this file", either="grammar"
     )
-    tools: Path | None = option(
-        None,
-        "answer with a call of a tool in this JSON list",
-        Path,
-        metavar="FILE",
-        either="grammar",
-    )
-    grammar: Path | None = option(
-        None,
-        "answer in the Lark grammar in this file",
-        Path,
-        metavar="FILE",
-        either="grammar",
-    )
+    tools: Path | None = option(None, "answer with a call of a tool in this JSON list", either="grammar")
+    grammar: Path | None = option(None, "answer in the Lark grammar in this file", either="grammar")
 
 
 def read_grammar(args: GrammarOptions) -> Grammar | None:

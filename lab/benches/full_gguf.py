@@ -89,7 +89,7 @@ def measure(source: str | None, canvases: Sequence[int], threads: int, repeat: i
 class FullGgufOptions:
     """A random GGUF file of Dream-7B's shape, in Q8_0, and its cost."""
 
-    folder: Path = option(None, "where the files go; they are kept", Path, flags=("folder",))
+    folder: Path = option(None, "where the files go; they are kept", flags=("folder",))
     model: str | None = option(None, "a checkpoint in place of Dream-7B's shape, as testbed")
     canvas: tuple[int, ...] = option((64, 128, 256), "positions")
     threads: int = option(2, "of the processor")

@@ -97,10 +97,10 @@ def cost(name: str, manifest: Manifest, bundle: Path, threads: int) -> dict[str,
 class FullSizeOptions:
     """The whole conversion at the exact size of Qwen2.5-0.5B, with random weights."""
 
-    folder: Path = option(None, "where checkpoint and bundle go; both are kept", Path, flags=("folder",))
+    folder: Path = option(None, "where checkpoint and bundle go; both are kept", flags=("folder",))
     threads: int = option(2, "of the processor")
     variants: str = option(",".join(VARIANTS), "to make")
-    tokenizer: Path | None = option(None, TOKENIZER, Path, metavar="FILE")
+    tokenizer: Path | None = option(None, TOKENIZER)
 
 
 def run(options: FullSizeOptions) -> None:

@@ -131,10 +131,10 @@ def write_random_checkpoint(
 class RandomOptions:
     """Write a Qwen2 checkpoint with random weights."""
 
-    folder: Path = option(None, "to write", Path, flags=("folder",))
+    folder: Path = option(None, "to write", flags=("folder",))
     size: str = option("tiny", "of the model", choices=tuple(SHAPES))
     seed: int = option(0, "of the weights")
-    tokenizer: Path | None = option(None, TOKENIZER, Path, metavar="FILE")
+    tokenizer: Path | None = option(None, TOKENIZER)
 
 
 EPILOG = """example:

@@ -237,8 +237,8 @@ def _add_vocabulary(writer: GGUFWriter, tokenizer: dict[str, object], rows: int,
 class WriteOptions:
     """A checkpoint in the format of llama.cpp."""
 
-    checkpoint: Path = option(None, "folder to read", Path, flags=("checkpoint",))
-    out: Path = option(None, "file to write", Path, flags=("out",))
+    checkpoint: Path = option(None, "folder to read", flags=("checkpoint",))
+    out: Path = option(None, "file to write", flags=("out",))
     weights: str = option("q4_0", "of the layers", choices=tuple(TYPES))
     head: str = option("q4_0", "the embedding and the head", choices=tuple(TYPES))
 

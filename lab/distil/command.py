@@ -56,7 +56,7 @@ DRILLS = 0.08
 class DistilOptions:
     """Raises RequestError for values that there are not."""
 
-    output: Path = option(Path("runs/distil"), "folder of the run", Path, flags=("-o", "--output"))
+    output: Path = option(Path("runs/distil"), "folder of the run", flags=("-o", "--output"))
     steps: int = option(1000, "training steps", positive)
     answers: int = option(500, "most questions of a kind that the model answers itself", positive)
     canvas: int = option(128, "of its own answers", positive)

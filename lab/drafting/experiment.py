@@ -38,8 +38,8 @@ LONG = 60
 @dataclass(frozen=True)
 class ComparisonOptions(DrafterOptions):
     target: str = option("tiny-qwen", "autoregressive checkpoint to draft for", metavar="CHECKPOINT")
-    answers: int = option(2000, "of the target, to learn from", positive, metavar="N")
-    seeds: int = option(3, "runs of each loss, from --seed", positive, metavar="N")
+    answers: int = option(2000, "of the target, to learn from", positive)
+    seeds: int = option(3, "runs of each loss, from --seed", positive)
 
 
 def losses(block: int) -> dict[str, dict[str, float]]:

@@ -53,9 +53,7 @@ satellite, a LoRa mesh, NB-IoT."""
 @dataclass(frozen=True)
 class AnswersOptions:
     variants: tuple[str, ...] = option((), "several in place of --variant", metavar="NAME")
-    decoded: int | None = option(
-        None, "how many texts of each source are decoded again (default: all)", int, metavar="N"
-    )
+    decoded: int | None = option(None, "how many texts of each source are decoded again (default: all)")
     llama_zip: tuple[str, ...] = option(
         (), "the program llama-zip and a .gguf file: its bytes too, and ours without a prompt", metavar="FILE"
     )

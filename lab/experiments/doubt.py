@@ -253,8 +253,8 @@ def keep(bundle: Path, **limits: float) -> None:
 class KeepOptions:
     """Write the thresholds of a results folder into a bundle."""
 
-    results: Path = option(None, "folder of `python -m lab run doubt -o FOLDER`", Path, flags=("results",))
-    bundle: Path = option(None, "to write into", Path, flags=("bundle",))
+    results: Path = option(None, "folder of `python -m lab run doubt -o FOLDER`", flags=("results",))
+    bundle: Path = option(None, "to write into", flags=("bundle",))
 
 
 def _keep(options: KeepOptions) -> None:

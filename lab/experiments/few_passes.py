@@ -32,7 +32,7 @@ EARLY_PASSES = (1, 2, 4, 8)
 @dataclass(frozen=True)
 class FewPassesOptions:
     beside: tuple[str, ...] = option((), "further models, asked the same", metavar="MODEL")
-    fractions: tuple[float, ...] = option((0.05, 0.1, 0.25), "after which shares of the steps", float)
+    fractions: tuple[float, ...] = option((0.05, 0.1, 0.25), "after which shares of the steps")
 
 
 @lru_cache

@@ -67,7 +67,7 @@ METRICS = {"F1": "f1", "graded": "graded", "right": "right"}
 
 @dataclass(frozen=True)
 class PassesOptions:
-    fractions: tuple[float, ...] = option(FRACTIONS, "after which shares of the steps", float, metavar="F")
+    fractions: tuple[float, ...] = option(FRACTIONS, "after which shares of the steps", metavar="F")
 
 
 def in_parallel(base: DenoiseConfig) -> DenoiseConfig:

@@ -43,7 +43,7 @@ DRAFT = Selection(CONFIDENCE, EdgeAwareConfig(threshold=0.0))
 @dataclass(frozen=True)
 class RivalOptions:
     fractions: tuple[float, ...] = option(
-        (0.1, 0.25), "shares of the steps after which ours sends", float, metavar="F"
+        (0.1, 0.25), "shares of the steps after which ours sends", metavar="F"
     )
 
 

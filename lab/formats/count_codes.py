@@ -203,7 +203,7 @@ class CountOptions:
 
     prompts: int = option(400, "training prompts, or questions")
     seed: int = option(5, "which of them")
-    edge: Path = option(BUNDLES / "tiny-qwen", "edge bundle (default: tiny-qwen)", Path)
+    edge: Path = option(BUNDLES / "tiny-qwen", "edge bundle (default: tiny-qwen)")
     data: tuple[str, ...] = option((), "count questions of these sources instead", metavar="SOURCE")
     write: bool = option(False, "write the module; else it is printed")
 

@@ -224,13 +224,13 @@ def weighed(instances: list[Instance], importance: float) -> list[Instance]:
 class TrainOptions:
     """Train the model file of codec compact."""
 
-    traces: Path = option(None, "JSONL of diffusion runs", Path, required=True)
-    fills: tuple[Path, ...] = option((), "JSONL of fills of those runs", Path)
-    prompts: Path | None = option(None, "folder with gsm8k.jsonl, humaneval.jsonl, mmlu.jsonl", Path)
-    tokenizer: Path | None = option(None, "tokenizer.json[.gz]; default: beside the traces' folder", Path)
+    traces: Path = option(None, "JSONL of diffusion runs", required=True)
+    fills: tuple[Path, ...] = option((), "JSONL of fills of those runs")
+    prompts: Path | None = option(None, "folder with gsm8k.jsonl, humaneval.jsonl, mmlu.jsonl")
+    tokenizer: Path | None = option(None, "tokenizer.json[.gz]; default: beside the traces' folder")
     folds: int = option(5, "folds of the cross-validation")
     measure: bool = option(False, "only print the cost of held-out traces")
-    output: Path = option(MODEL_FILE, "model file (payload/model.bin)", Path, flags=("-o", "--output"))
+    output: Path = option(MODEL_FILE, "model file (payload/model.bin)", flags=("-o", "--output"))
 
 
 def run(options: TrainOptions) -> None:

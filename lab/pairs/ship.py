@@ -81,11 +81,10 @@ class ShipOptions:
     """
 
     pair: str = option(None, "whose run", flags=("pair",), choices=list(RECIPES))
-    run: Path | None = option(None, "folder of the training run (runs/PAIR)", Path, flags=("run",), nargs="?")
+    run: Path | None = option(None, "folder of the training run (runs/PAIR)", flags=("run",), nargs="?")
     taught: Path | None = option(
         None,
         "of a run of `python -m lab distil`, whose model ships beside the pair's own, which all stay",
-        Path,
         metavar="FOLDER",
     )
 

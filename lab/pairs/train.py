@@ -30,7 +30,7 @@ RECIPES: dict[str, Callable[[], Pair]] = {"testbed": lambda: testbed.pair(librar
 
 @dataclass(frozen=True)
 class TrainOptions:
-    output: Path | None = option(None, "folder of the run (runs/PAIR)", Path, flags=("-o", "--output"))
+    output: Path | None = option(None, "folder of the run (runs/PAIR)", flags=("-o", "--output"))
     only: str | None = option(None, "train one model only", metavar="MODEL")
     steps: int | None = option(None, "override the number of steps", kind=int)
     seed: int = option(0, "of the first weights and the batches")

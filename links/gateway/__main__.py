@@ -60,9 +60,7 @@ class _GatewayArguments:
         required=True,
     )
     model: str | None = option(None, "that server's name of the model, such as qwen2.5:7b", metavar="NAME")
-    key_file: Path | None = option(
-        None, f"file with the key of either; default: ${KEY_VARIABLE}, else none", Path, metavar="FILE"
-    )
+    key_file: Path | None = option(None, f"file with the key of either; default: ${KEY_VARIABLE}, else none")
     edge: str | None = option(
         None,
         "folder or name of the bundle that the devices have (default: the one installed, or the one that "
@@ -70,17 +68,15 @@ class _GatewayArguments:
         metavar="BUNDLE",
     )
     forms: Path | None = option(
-        None, "folder of JSON Schemas (*.json), whose questions are answered too", Path, metavar="DIR"
+        None, "folder of JSON Schemas (*.json), whose questions are answered too", metavar="DIR"
     )
-    threads: int | None = option(None, "of the edge model, which reads questions", int, metavar="N")
+    threads: int | None = option(None, "of the edge model, which reads questions")
     timeout: float = option(60.0, "for an answer of the service (default 60)", metavar="S")
     seals: list[Path] | None = option(
         None,
         "a device's NAME.gateway.seal; once for each device, and only these are answered (see links.seal)",
-        Path,
         flags=("--seal",),
         action="append",
-        metavar="FILE",
     )
     predictive_from_anyone: bool = option(
         False,
@@ -92,7 +88,7 @@ class _GatewayArguments:
         "tell the devices how sure the cloud is of what it sends, 2 bits a token (default)",
         action=argparse.BooleanOptionalAction,
     )
-    bundle_port: int | None = option(None, "give the bundle to the local network there", int, metavar="PORT")
+    bundle_port: int | None = option(None, "give the bundle to the local network there", metavar="PORT")
     spend_peer: float = option(1.0, "most money of frames to one peer in a day (default 1)", metavar="M")
     spend_day: float = option(10.0, "the same to all peers (default 10)", metavar="M")
 

@@ -34,7 +34,7 @@ from common.cli import CommandParser, option, run_command
 from common.errors import UserError
 from edge_runtime.runtime import EdgeRuntime
 from links.exchange import QuestionExchange, RetryBudget
-from links.frames import Question, encode_question
+from links.frames.question import Question, encode_question
 from links.kinds.udp import UdpLink
 from links.seal import Seal, SealedLink, make_pair
 from payload import PayloadError, Shared, decode

@@ -319,7 +319,6 @@ class _Conversion:
                 "failed": failed,
                 "probe": found["probe"],
             },
-            recipe.quantisation(self.checkpoint.shape),
             portable if (portable := f"{name}/{PORTABLE}") in records else graph,
         )
 

@@ -6,7 +6,6 @@ Responsible for the table. Not responsible for writing a graph (`decoder`) or me
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from convert.check.verify import Thresholds
 from convert.errors import OptionError
@@ -37,18 +36,6 @@ class VariantRecipe:
         """Estimated size of the variant's files in bytes."""
         tables = rotary_bytes(shape, context) * (2 if shape.window else 1)
         return int(shape.parameters * self.bytes_per_weight) + tables + (1 << 18)
-
-    def quantisation(self, shape: DecoderShape) -> dict[str, Any]:
-        """Method, bits and sizes of the blocks of the layers' matrices; empty for other storage."""
-        weights = self.weights
-        if not isinstance(weights, Blockwise):
-            return {}
-        widths = (shape.hidden_size, shape.num_attention_heads * shape.head_dim, shape.intermediate_size)
-        return {
-            "method": "gptq" if self.calibrated else "rounding",
-            "bits": weights.bits,
-            "blocks": sorted({weights.block_of(width) for width in widths}),
-        }
 
 
 RECIPES: dict[str, VariantRecipe] = {

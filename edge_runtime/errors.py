@@ -29,6 +29,14 @@ class ContextError(UsageError):
     """The prompt, the anchors or the requested tokens do not fit the model's context."""
 
 
+class GrammarError(UsageError):
+    """A schema, a regular expression or a grammar that cannot be used."""
+
+
+class GrammarRoomError(ContextError):
+    """No sentence of the grammar was found that the answer has room for."""
+
+
 class BundleError(EdgeError):
     """A model bundle cannot be used."""
 

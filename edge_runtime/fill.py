@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from common.cli import option, run_options
 from common.errors import InputError
-from common.files import read_bounded
+from common.files import read_bounded, read_text
 from edge_runtime.client import KeyOptions
 from edge_runtime.commands import (
     STDIN,
@@ -32,8 +33,8 @@ from edge_runtime.commands import (
     require_limit,
     write_answer,
 )
-from edge_runtime.errors import UsageError
-from edge_runtime.grammar.options import GrammarOptions, read_grammar
+from edge_runtime.errors import GrammarError, UsageError
+from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.text.chat import Prompt
 from payload.errors import ChecksumError, FingerprintError
 from payload.header import MAX_PAYLOAD_BYTES
@@ -58,6 +59,17 @@ examples:
 exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model,
 5 refused or not reached, 6 declined, 7 the device alone, 130 interrupted
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrammarOptions:
+    """What the answer is to be (see `read_grammar`)."""
+
+    json_schema: Path | None = option(
+        None, "answer with JSON for the JSON Schema in this file", either="grammar"
+    )
+    tools: Path | None = option(None, "answer with a call of a tool in this JSON list", either="grammar")
+    grammar: Path | None = option(None, "answer in the Lark grammar in this file", either="grammar")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +120,23 @@ def _run(args: _FillArguments) -> int:
     require_limit(args, edge)
     answer = source(edge.constrained(FillOptions(max_tokens=args.max_tokens), grammar))
     return write_answer("fill", args, edge, answer)
+
+
+def read_grammar(args: GrammarOptions) -> Grammar | None:
+    """The grammar that is asked for; None where none is. Raises GrammarError."""
+    if args.json_schema is not None:
+        return Grammar.json_schema(read_text(args.json_schema, GrammarError))
+    if args.grammar is not None:
+        return Grammar.lark(read_text(args.grammar, GrammarError))
+    if args.tools is None:
+        return None
+    try:
+        tools = json.loads(read_text(args.tools, GrammarError))
+    except (ValueError, RecursionError) as error:
+        raise GrammarError(f"{args.tools}: expected JSON, found: {error}") from None
+    if not isinstance(tools, list):
+        raise GrammarError(f"{args.tools}: expected a JSON list of tools, found {tools!r:.60}")
+    return Grammar.tools(tools)
 
 
 def _open_service(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRuntime, AnswerSource]:

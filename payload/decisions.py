@@ -22,7 +22,6 @@ STEPS = (14, 8, 4)
 """Levels of the share of the first, second and third option that is broken off."""
 LITTLE = 0.01
 """A probability that is left and below this is not broken further."""
-MOST_OPTIONS, MOST_QUESTIONS = 64, 64
 
 
 def encode_decisions(
@@ -66,9 +65,6 @@ def _code_all(
     coder: Coder, sizes: Sequence[int], partly: bool, exact: Mapping[int, Sequence[float]] | None
 ) -> dict[int, list[float]]:
     """Codes the distributions, or reads them where `exact` is None; returns them as they are read."""
-    if not 0 < len(sizes) <= MOST_QUESTIONS or not all(2 <= size <= MOST_OPTIONS for size in sizes):
-        most = f"1 to {MOST_QUESTIONS} questions of 2 to {MOST_OPTIONS} options"
-        raise PayloadError(f"decisions: expected {most}, found {sizes!r:.80}")
     found = {}
     for at, size in enumerate(sizes):
         if not partly or coder.uniform(int(exact is not None and at in exact), 2):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from cloud_anchor.model.stock import StockModel
 from cloud_anchor.sampling.config import DenoiseConfig
-from cloud_anchor.sampling.masked import MaskedAnswers
 from cloud_anchor.sampling.protocol import Batch
+from cloud_anchor.sampling.step import MaskedAnswers
 
 
 class DreamModel(StockModel):

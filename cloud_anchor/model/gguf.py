@@ -25,9 +25,9 @@ from cloud_anchor.model.families import FAMILIES, Family
 from cloud_anchor.model.memory import MemoryNeeds, Sizes
 from cloud_anchor.model.stock import AnswerModel
 from cloud_anchor.sampling.config import DenoiseConfig
-from cloud_anchor.sampling.masked import MaskedAnswers
 from cloud_anchor.sampling.protocol import Batch
 from cloud_anchor.sampling.schedules import Schedule
+from cloud_anchor.sampling.step import MaskedAnswers
 from common.progress import Progress
 from edge_runtime.bench.llama_cpp import last_error, put, quiet_library
 from edge_runtime.system import available_memory

@@ -3,7 +3,7 @@
 `DiffusionModel` is all that pipeline and service know: prompt ids in, `Answers` out, which say after each
 step what is predicted with which probability, what is committed, and where each answer ends (`Denoised`). A
 model with a sampler or a server of its own implements it as it is. One that predicts masked tokens in a pass
-is a `MaskedModel`, and the sampler here makes its answers (see `masked`). Not responsible for any of them
+is a `MaskedModel`, and the sampler here makes its answers (see `step`). Not responsible for any of them
 (see `model`).
 """
 

@@ -11,6 +11,8 @@ sampler; ties go to the lower position, as its topk breaks them on CUDA.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,7 @@ from cloud_anchor.sampling.config import CONFIDENCE
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
 from cloud_anchor.sampling.scores import ORDERS, Proposal, suppress_eos
 from cloud_anchor.sampling.state import ForwardPass, State
+from cloud_anchor.sampling.stops import STOPS
 
 
 @torch.no_grad()
@@ -59,3 +62,23 @@ def _propose(state: State, run: ForwardPass, rule: Rule) -> tuple[Tensor, Tensor
         allowed = allowed | (run.open & run.last[:, None])
     proposed = Proposed(run, Proposal(logits, probabilities, ids), ORDERS[config.order], allowed)
     return tokens, rule.choose(proposed)
+
+
+class MaskedAnswers(State):
+    """A state as `protocol.Answers`."""
+
+    def advance(self) -> None:
+        advance(self)
+
+    def done(self, limits: Sequence[int]) -> Mapping[int, str]:
+        stop = self.config.stop
+        done = {
+            row: "steps"
+            for row, pair in enumerate(zip(self.steps, limits, strict=True))
+            if pair[0] >= pair[1]
+        }
+        if stop is not None:
+            done = {row: stop for row, stops in enumerate(STOPS[stop](self.view()).tolist()) if stops} | done
+        open_ = (self.ids == self.model.mask_id).any(1).tolist()
+        done = {row: "finished" for row, left in enumerate(open_) if not left} | done
+        return dict(sorted(done.items()))

@@ -24,7 +24,7 @@ from cloud_anchor.serve.http.error_handlers import JSON
 from cloud_anchor.serve.http.openapi import PAYLOAD_ERRORS, error_responses
 from cloud_anchor.serve.http.schema import TraceBody, event_schema
 from cloud_anchor.shipped import names_a_subject
-from edge_runtime.endpoint.event_stream import EVENTS, encode_event, event_stream
+from edge_runtime.endpoint.presence import EVENTS, encode_event, event_stream
 
 if TYPE_CHECKING:
     from cloud_anchor.serve.trace import Tracer

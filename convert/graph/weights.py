@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from onnx import TensorProto
@@ -26,19 +25,6 @@ Bias = FloatArray | None
 
 LayerQuantizer = Callable[[str, FloatArray, int], Blocks]
 """A matrix [N, K] of a layer, by its name and in blocks of a size, to integers and scales."""
-
-
-class WeightFormat(Protocol):
-    """A storage format. Activations are float32 in all of them."""
-
-    def linear(self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: Bias = None) -> str:
-        """x [1, S, K] times weight [N, K] transposed, plus bias [N]: [1, S, N]."""
-
-    def embedding(self, graph: GraphWriter, ids: str, weight: FloatArray) -> str:
-        """Rows of weight [V, K] at ids [1, S]: [1, S, K]."""
-
-    def head(self, graph: GraphWriter, x: str, shape: Shape, weight: FloatArray | None) -> str:
-        """Logits [R, V] of x [R, K] with a weight of shape [V, K]; None for the embedding's (tied)."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +44,12 @@ class Floating:
         return graph.node("Cast", [name], to=TensorProto.FLOAT)
 
     def linear(self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: Bias = None) -> str:
+        """x [1, S, K] times weight [N, K] transposed, plus bias [N]: [1, S, N]."""
         y = graph.node("MatMul", [x, self._store(graph, f"{name}.weight", weight.T)])
         return y if bias is None else graph.node("Add", [y, graph.weight(f"{name}.bias", bias)])
 
     def embedding(self, graph: GraphWriter, ids: str, weight: FloatArray) -> str:
+        """Rows of weight [V, K] at ids [1, S]: [1, S, K]."""
         if not self.half:
             return graph.node("Gather", [graph.weight(EMBEDDING, weight), ids], axis=0)
         # Gather first, so that only the rows used are cast.
@@ -69,6 +57,7 @@ class Floating:
         return self._restored(graph, graph.node("Gather", [name, ids], axis=0))
 
     def head(self, graph: GraphWriter, x: str, shape: Shape, weight: FloatArray | None) -> str:
+        """Logits [R, V] of x [R, K] with a weight of shape [V, K]; None for the embedding's (tied)."""
         if weight is not None:
             table = self._store(graph, HEAD, weight)
         else:
@@ -154,3 +143,7 @@ class Blockwise:
         if weight is not None:
             return self._matmul(graph, [x, *self._store(graph, HEAD, weight)], shape)
         return self._matmul(graph, [x, f"{EMBEDDING}.weight", f"{EMBEDDING}.scales"], shape)
+
+
+WeightFormat = Floating | Blockwise
+"""A storage format. Activations are float32 in both."""

@@ -18,11 +18,10 @@ from typing import Any
 
 from convert.errors import SourceError, TemplateError
 from convert.source.checkpoint import Checkpoint
-from convert.source.splits import with_plain_splits
 from edge_runtime.errors import EdgeError, JinjaTemplateError
 from edge_runtime.text.chat_compiler import Render, compile_template
 from edge_runtime.text.prompt_form import PromptForm
-from edge_runtime.text.splits import require_known
+from edge_runtime.text.splits import SPLITS, pre_tokenizer, require_known
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract, PayloadError
 
@@ -94,6 +93,25 @@ def read_identity(
     if not gguf:
         _check_parity(identity, original, prompts)
     return identity
+
+
+def with_plain_splits(text: str) -> str:
+    """A tokenizer.json whose shorthands of how to split text, single digits and GPT-2's own, are written as
+    the expressions that every device reads; else unchanged.
+    """
+    data = json.loads(text)
+    given = data.get("pre_tokenizer") or {}
+    steps = given.get("pretokenizers", []) if given.get("type") == "Sequence" else [given]
+    expressions: list[str] = []
+    for step in steps[:-1]:
+        if step.get("type") != "Digits" or not step.get("individual_digits"):
+            return text
+        expressions.append(SPLITS["digits"])
+    last = steps[-1] if steps else {}
+    if last.get("type") != "ByteLevel" or last.get("add_prefix_space") or not last.get("use_regex", True):
+        return text
+    data["pre_tokenizer"] = pre_tokenizer([*expressions, SPLITS["gpt2"]])
+    return json.dumps(data, ensure_ascii=False)
 
 
 @contextmanager

@@ -108,14 +108,11 @@ class Variant:
                   where its weights are floating point; None in a bundle of an earlier version.
     files:        records of the graph and its weights.
     verification: results of the checks against the original model.
-    quantisation: method, bits and sizes of the blocks of integer weights, as the conversion states them;
-                  empty for other weights and for bundles that do not state it. No runtime needs it.
     """
 
     graph: str
     files: Mapping[str, FileRecord]
     verification: Mapping[str, Any]
-    quantisation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     portable: str | None = None
 
     @property
@@ -134,21 +131,14 @@ class Variant:
         for path in (graph, portable):
             if path is not None and path not in files:
                 raise _expected(f"{path!r} among {where}.files", sorted(files))
-        verification, quantisation = (data.get(part, {}) for part in ("verification", "quantisation"))
-        return cls(
-            graph,
-            files,
-            verification if isinstance(verification, dict) else {},
-            quantisation if isinstance(quantisation, dict) else {},
-            portable,
-        )
+        verification = data.get("verification")
+        return cls(graph, files, verification if isinstance(verification, dict) else {}, portable)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "graph": self.graph,
             "files": {name: record.to_json() for name, record in self.files.items()},
             "verification": dict(self.verification),
-            **({"quantisation": dict(self.quantisation)} if self.quantisation else {}),
             **({"portable": self.portable} if self.portable else {}),
         }
 

@@ -22,8 +22,8 @@ import numpy as np
 from edge_runtime.decode.endings import Stop, ending
 from edge_runtime.decode.tokens import FillStats, Source
 from edge_runtime.engine.base import Logits
+from edge_runtime.errors import GrammarRoomError
 from edge_runtime.grammar.alignment import AnchorQueue
-from edge_runtime.grammar.errors import GrammarRoomError
 from edge_runtime.grammar.matcher import CompiledGrammar
 from payload import AnchorSet
 

@@ -39,8 +39,7 @@ from edge_runtime.decode.refine import Retract
 from edge_runtime.decode.streams import aiter_tokens
 from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
 from edge_runtime.endpoint.completion import chunk_events, chunks_of, model_list, whole
-from edge_runtime.endpoint.event_stream import event_stream
-from edge_runtime.endpoint.presence import ClientLeftError, foreign_header, while_present
+from edge_runtime.endpoint.presence import ClientLeftError, event_stream, foreign_header, while_present
 from edge_runtime.errors import CloudFailureError, UsageError
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.session import EdgeSession

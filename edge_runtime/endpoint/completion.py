@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from edge_runtime.endpoint.event_stream import encode_event
+from edge_runtime.endpoint.presence import encode_event
 
 
 def chunks_of(model: str) -> Callable[..., dict[str, Any]]:

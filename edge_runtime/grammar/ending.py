@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_runtime.grammar.errors import GrammarError
+from edge_runtime.errors import GrammarError
 from edge_runtime.grammar.grammar import Grammar, library
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import Any
 
 from common.files import json_object
 from common.installed import remedy
-from edge_runtime.grammar.errors import GrammarError
+from edge_runtime.errors import GrammarError
 
 MAX_GRAMMAR_BYTES = 1 << 16
 """Most bytes of a grammar's text."""

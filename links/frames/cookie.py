@@ -1,7 +1,7 @@
 """Cookies: how a device shows that it receives at the address that its frames state.
 
 Responsible for the bytes of a challenge and of a question that carries the cookie of one. Not responsible for
-making cookies (see `links.gateway.cookies`) nor for when one is asked for.
+making cookies (see `links.gateway.limits`) nor for when one is asked for.
 
     challenge             byte 0 kind; flags 0; byte 1-2 request id; then the cookie
     question with cookie  byte 0 kind; flags 0; byte 1-2 request id; then the cookie; then the question's

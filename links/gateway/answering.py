@@ -26,8 +26,7 @@ from links.frames.cookie import COOKIE_BYTES, Challenge, split_cookie
 from links.frames.kinds import HEAD_BYTES, MAX_PARTS, FrameKind, peek_frame
 from links.frames.question import Question, QuestionHead, decode_question, peek_question
 from links.frames.reply import AnswerFrame, Refusal, RefusalCode, answer_room, encode_reply
-from links.gateway.cookies import Cookies
-from links.gateway.limits import Allowance, FailedFrames, Rate, ReadingLimits, one_less
+from links.gateway.limits import Allowance, Cookies, FailedFrames, Rate, ReadingLimits, one_less
 from links.gateway.outbox import Outbox
 from links.gateway.refusals import RETRY_SECONDS, refusal_of
 from links.gateway.service import AnchorSource

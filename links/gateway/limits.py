@@ -1,16 +1,20 @@
-"""What strangers may cost a gateway: token buckets, and frames that are known to be unreadable.
+"""What strangers may cost a gateway: token buckets, unreadable frames, and cookies of addresses.
 
-Responsible for counting. Not responsible for what is counted, nor for money (see `quota`). Time is given, so
-that an emulated link's is as good as the machine's.
+Responsible for counting, and for cookies that are known again without being kept. Not responsible for what is
+counted, nor for money (see `quota`) or for the frames of cookies (see `links.frames.cookie`). Time is given,
+so that an emulated link's is as good as the machine's.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import math
+import secrets
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
+from links.frames.cookie import COOKIE_BYTES
 from links.frames.kinds import FrameKind
 from links.frames.question import QuestionHead
 from links.frames.reply import RefusalCode
@@ -130,3 +134,27 @@ class FailedFrames:
 
 def _digest(frame: bytes) -> bytes:
     return hashlib.sha256(frame).digest()
+
+
+LIFE_SECONDS = 3600.0
+"""A cookie is good for this long at least, and for twice as long at most."""
+
+
+class Cookies:
+    """Of one process: another one's, or those from before it was started again, are not known."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes(32)
+
+    def of(self, peer: str | None, now: float) -> bytes:
+        """The cookie of an address."""
+        return self._made(peer, int(now // LIFE_SECONDS))
+
+    def shows(self, cookie: bytes, peer: str | None, now: float) -> bool:
+        """Whether who sent this cookie has received what was sent to the address."""
+        period = int(now // LIFE_SECONDS)
+        return any(hmac.compare_digest(cookie, self._made(peer, each)) for each in (period, period - 1))
+
+    def _made(self, peer: str | None, period: int) -> bytes:
+        text = f"{period} {peer}".encode()
+        return hmac.digest(self._secret, text, hashlib.sha256)[:COOKIE_BYTES]

@@ -28,7 +28,7 @@ from convert.preflight import estimate
 from convert.source.checkpoint import Checkpoint
 from convert.source.original import load_original
 from convert.source.tokenizer import Identity, read_identity
-from edge_runtime.bundle.bundle import Bundle, read_manifest
+from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.ort_engine import OrtEngine
 from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 
@@ -86,9 +86,7 @@ def test_the_texts_are_none_of_the_verification(identity: Identity) -> None:
         assert identity.tokenizer.decode(ids).endswith(answer)
 
 
-def test_the_manifest_states_method_and_blocks(bundle_folder: Path) -> None:
-    variants = read_manifest(bundle_folder).variants
-    assert variants["int4"].quantisation == {"method": "gptq", "bits": 4, "blocks": [64]}
+def test_blocks_of_the_graph(bundle_folder: Path) -> None:
     nodes = onnx.load(bundle_folder / "int4" / "model.onnx", load_external_data=False).graph.node
     assert {a.i for node in nodes for a in node.attribute if a.name == "block_size"} == {64}
 
@@ -126,8 +124,9 @@ def test_an_original_that_is_not_finite_is_refused(tmp_path: Path) -> None:
 def test_widths_that_64_does_not_divide(tmp_path: Path) -> None:
     folder = write_tiny_qwen(tmp_path / "source", hidden=96, heads=6, kv_heads=2, intermediate=192)
     out = tmp_path / "out"
-    manifest = run_convert(folder, out, variants=["int4"], thresholds={"int4": Thresholds()}, threads=1)
-    assert manifest.variants["int4"].quantisation["blocks"] == [32, 64]
+    run_convert(folder, out, variants=["int4"], thresholds={"int4": Thresholds()}, threads=1)
+    nodes = onnx.load(out / "int4" / "model.onnx", load_external_data=False).graph.node
+    assert {a.i for node in nodes for a in node.attribute if a.name == "block_size"} == {32, 64}
     assert np.isfinite(OrtEngine.open(Bundle.open(out), threads=1).append([1, 2, 3], [2])).all()
 
 

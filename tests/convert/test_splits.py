@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convert.source.splits import with_plain_splits
+from convert.source.tokenizer import with_plain_splits
 from edge_runtime.text.tokenizer import Tokenizer
 from tests.checkpoints import tokenizer_json
 

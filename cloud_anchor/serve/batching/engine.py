@@ -27,7 +27,6 @@ from cloud_anchor.serve.batching.encoding import payloads_of
 from cloud_anchor.serve.batching.forecast import BatchSpeed, Forecast
 from cloud_anchor.serve.batching.health import Health
 from cloud_anchor.serve.batching.jobs import CanvasStep, Job, JobEvent
-from cloud_anchor.serve.batching.sharing import PLACES, Clients
 from cloud_anchor.serve.errors import (
     internal,
     out_of_memory,
@@ -48,6 +47,12 @@ STEPS_BEFORE_GROWTH = 500
 PADDING = 1.5
 """Most positions of a row in a batch, as a multiple of its own: longer rows have a batch of their own."""
 
+RECENT = 30.0
+"""Seconds for which a client that has asked counts as one of those who share the service."""
+
+PLACES = 2
+"""The part of all places, batch and queue, that a client may hold while others ask: one in so many."""
+
 StepObserver = Callable[[int, float], None]
 """Called after every step with its number of rows and its seconds."""
 
@@ -58,6 +63,23 @@ class FinishedRun(NamedTuple):
     job: Job
     run: Denoised
     last: bool
+
+
+class Clients:
+    """Who asked last. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, float] = {}  # two of them, the latest last: one is not the one who asks
+
+    def asks(self, client: str, now: float) -> None:
+        """A client's request has come. One without a name is the service's own, and shares with nobody."""
+        if client:
+            self._asked.pop(client, None)
+            self._asked = dict([*self._asked.items(), (client, now)][-2:])
+
+    def others(self, client: str, now: float) -> bool:
+        """True where the service is not this client's alone."""
+        return any(name != client and now - at < RECENT for name, at in self._asked.items())
 
 
 class BatchEngine:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from cloud_anchor.serve.batching.backend import Backend
-from cloud_anchor.serve.http.bundle_routes import install_bundle
 from cloud_anchor.serve.http.chat_routes import install_chat
 from cloud_anchor.serve.http.decision_routes import FormReader, install_decisions
 from cloud_anchor.serve.http.error_handlers import install_error_handlers
@@ -16,7 +15,7 @@ from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.http.middleware import RequestMiddleware
 from cloud_anchor.serve.http.openapi import install_openapi
 from cloud_anchor.serve.http.payload_routes import install_payloads
-from cloud_anchor.serve.http.state_routes import install_state
+from cloud_anchor.serve.http.state_routes import install_bundle, install_state
 from cloud_anchor.serve.http.telemetry import Metrics
 from cloud_anchor.serve.page import Page, install_page
 from cloud_anchor.serve.settings import Limits

@@ -26,8 +26,7 @@ from cloud_anchor.serve.http.schema import event_schema
 from cloud_anchor.serve.trace import draft_of
 from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
 from edge_runtime.endpoint.completion import chunk_events, chunks_of, model_list, whole
-from edge_runtime.endpoint.event_stream import EVENTS, event_stream
-from edge_runtime.endpoint.presence import while_present
+from edge_runtime.endpoint.presence import EVENTS, event_stream, while_present
 from edge_runtime.errors import UsageError
 from edge_runtime.text.tokenizer import TextStream
 

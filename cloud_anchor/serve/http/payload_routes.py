@@ -18,8 +18,7 @@ from cloud_anchor.serve.http.error_handlers import BINARY, JSON
 from cloud_anchor.serve.http.openapi import PAYLOAD_ERRORS, error_responses, schema_of
 from cloud_anchor.serve.http.schema import AnchorsRequest, StreamRequest, event_schema
 from cloud_anchor.serve.http.telemetry import Metrics
-from edge_runtime.endpoint.event_stream import EVENTS, encode_event, event_stream
-from edge_runtime.endpoint.presence import while_present
+from edge_runtime.endpoint.presence import EVENTS, encode_event, event_stream, while_present
 
 EVENT_DATA = "Of `payload` an AnchorsAnswer in JSON, of `error` what an ErrorAnswer holds."
 

@@ -18,7 +18,7 @@ from edge_runtime.decode.endings import Stop
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
 from edge_runtime.decode.sampling import Sampling
-from edge_runtime.grammar.errors import GrammarRoomError
+from edge_runtime.errors import GrammarRoomError
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
 from payload import AnchorSet

@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 
 from edge_runtime.decode.forced import FillOptions, fill
+from edge_runtime.errors import GrammarError
+from edge_runtime.fill import GrammarOptions, read_grammar
 from edge_runtime.grammar.ending import ShortEnding, byte_matcher
-from edge_runtime.grammar.errors import GrammarError
 from edge_runtime.grammar.grammar import MAX_GRAMMAR_BYTES, Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
-from edge_runtime.grammar.options import GrammarOptions, read_grammar
 from payload import AnchorSet
 from tests.bytewise import CONTRACT, BytewiseTokens, hashed_model
 

@@ -30,8 +30,7 @@ from links.frames.question import Question, decode_question, encode_question, se
 from links.frames.question_text import predictive_body
 from links.frames.reply import Refusal, RefusalCode, decode_reply
 from links.gateway.answering import Gateway
-from links.gateway.cookies import LIFE_SECONDS, Cookies
-from links.gateway.limits import MAX_KEPT, Allowance, FailedFrames, Rate
+from links.gateway.limits import LIFE_SECONDS, MAX_KEPT, Allowance, Cookies, FailedFrames, Rate
 from links.kinds.udp import UdpLink
 from links.quota import Quota
 from links.seal import Seal, SealedLink, make_pair

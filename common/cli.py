@@ -67,7 +67,7 @@ class CommandParser(argparse.ArgumentParser):
         if each.default is False:
             settings["action"] = "store_true"
         elif settings.get("action", "append") == "append":
-            named = next(name for name in KINDS if name in str(each.type))
+            named = next((name for name in KINDS if name in str(each.type)), "")
             settings["type"] = kind or KINDS[named]
             if isinstance(each.default, tuple):
                 settings["nargs"] = "+"

@@ -28,15 +28,20 @@ def read_text(path: Path, error: type[UserError] = InputError) -> str:
         raise error(f"{path}: expected a readable text file, found {fault}") from None
 
 
-def read_bounded(path: str | Path, most: int, error: type[UserError] = InputError) -> bytes:
-    """The bytes of a file, or of standard input for -, at most `most`. Raises `error`."""
+def read_bounded(
+    path: str | Path,
+    most: int,
+    error: type[UserError] = InputError,
+    large: type[UserError] | None = None,
+) -> bytes:
+    """The bytes of a file, or of standard input for -, at most `most`. Raises `error`, of more `large`."""
     try:
         with nullcontext(sys.stdin.buffer) if str(path) == "-" else open(path, "rb") as file:
             data = file.read(most + 1)
     except OSError as fault:
         raise error(f"{path}: expected a readable file, found: {fault.strerror}") from None
     if len(data) > most:
-        raise error(f"{path}: expected at most {most} bytes, found more")
+        raise (large or error)(f"{path}: expected at most {most} bytes, found more")
     return data
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.cli import option, run_options
-from common.errors import InputError
 from common.files import read_bounded, read_text
 from edge_runtime.client import KeyOptions
 from edge_runtime.commands import (
@@ -36,7 +35,7 @@ from edge_runtime.commands import (
 from edge_runtime.errors import GrammarError, UsageError
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.text.chat import Prompt
-from payload.errors import ChecksumError, FingerprintError
+from payload.errors import ChecksumError, FingerprintError, OversizedPayloadError
 from payload.header import MAX_PAYLOAD_BYTES
 
 if TYPE_CHECKING:
@@ -163,7 +162,7 @@ def _open_payload(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRunt
     from edge_runtime.bundle.lookup import SHIPPED, find_bundles
     from payload import peek
 
-    data = read_bounded(args.payload or SAMPLE, MAX_PAYLOAD_BYTES, InputError)
+    data = read_bounded(args.payload or SAMPLE, MAX_PAYLOAD_BYTES, large=OversizedPayloadError)
     header = peek(data)
     named = args.edge or (str(SHIPPED) if args.sample else None)
     if args.sample:

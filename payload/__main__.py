@@ -14,6 +14,7 @@ from typing import Any
 from common.cli import CommandParser, option, run_command
 from common.errors import InputError
 from common.files import read_bounded
+from payload.errors import OversizedPayloadError
 from payload.header import MAX_PAYLOAD_BYTES, Codec, peek
 
 
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _inspect(args: _InspectArguments) -> None:
-    data = read_bounded(args.file, MAX_PAYLOAD_BYTES)
+    data = read_bounded(args.file, MAX_PAYLOAD_BYTES, large=OversizedPayloadError)
     if data and not data[0] >> 6:
         raise InputError(f"{args.file}: expected a payload, found a frame")
     report = describe(data)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fractions import Fraction as Fraction
     from decimal import Decimal as Decimal
 """
-PACKAGES = ("payload", "edge_runtime", "links", "links.frames", "convert", "cloud_anchor")
+PACKAGES = ("payload", "edge_runtime", "links", "convert", "cloud_anchor")
 
 
 def test_the_imports_for_type_checkers_are_the_exports(tmp_path: Path) -> None:

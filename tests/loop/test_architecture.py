@@ -62,7 +62,7 @@ LEVELS: dict[str, str] = {
         bench decide doctor fill send
         chat endpoint""",
     "links": """
-        airtime duty frames
+        airtime duty frames plain
         profiles quota
         address datagram
         kinds seal

@@ -181,16 +181,6 @@ def test_above_a_threshold_commits_all_at_once_and_at_least_one() -> None:
     ]
 
 
-def test_flips_follow_their_share() -> None:
-    masked = torch.ones(2, 4000, dtype=torch.bool)
-    masked[:, ::2] = False
-    generators = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
-    flipped = commits.flips(masked, [0.25, 1.0], generators)
-    assert not flipped[:, ::2].any()
-    assert flipped[0].sum() == pytest.approx(500, abs=60)
-    assert flipped[1].sum() == 2000
-
-
 @pytest.mark.parametrize(
     ("ids", "length"),
     [

@@ -18,10 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from common.cli import option
+from edge_runtime import decisions
 from edge_runtime.client.chat_server import ChatServer
-from edge_runtime.decisions import calibration
-from edge_runtime.decisions.calibration import LEAST_ROWS, Read
-from edge_runtime.decisions.reading import Calibration, Scores
+from edge_runtime.decisions import LEAST_ROWS, Calibration, Read, Scores
 from edge_runtime.form import Form, Slot
 from edge_runtime.runtime import EdgeRuntime
 from lab.experiment import About, Experiment, Records, Setup
@@ -36,7 +35,7 @@ from payload.decisions import encode_decisions
 PLACE = Path(__file__).parents[1] / "questions"
 FORM = Form.of(PLACE / "messages.json")
 TITLES = [slot.title for slot in FORM.slots]
-LETTERS = Form(("The answer is", Slot("MMLU", (" A", " B", " C", " D"), tuple("ABCD")), "."))
+LETTERS = Form(("The answer is", "."), (Slot("MMLU", (" A", " B", " C", " D"), tuple("ABCD")),))
 NONSENSE = (" walrus", " seventeen", " the letter", " sideways", " no such")
 DEVICE, SERVER, POOLED = "device", "server", "all but MMLU, pooled"
 TURNED, FIRST, NONE = (f"{DEVICE}, {how}" for how in ("options turned round", "first tokens", "nonsense"))
@@ -46,13 +45,13 @@ TURNED, FIRST, NONE = (f"{DEVICE}, {how}" for how in ("options turned round", "f
 class MessagesOptions:
     server: str = option("", "server that reads too, such as openai:http://localhost:8000/v1")
     name: str = option("", "its name of the model")
-    mmlu: Path | None = option(None, "MMLU's questions, JSONL", Path, metavar="FILE")
+    mmlu: Path | None = option(None, "MMLU's questions, JSONL")
 
 
 def asked(setup: Setup) -> list[Item]:
     """--prompts: the first of the messages, and of MMLU's."""
     file, most = setup.own.mmlu, setup.options.prompts
-    rows = enumerate(calibration.read_rows(PLACE / "messages.jsonl", FORM), 1)
+    rows = enumerate(decisions.read_rows(PLACE / "messages.jsonl", FORM), 1)
     found = [Item(f"message-{at:04d}", "", "", text, "form", {"right": right}) for at, (text, right) in rows]
     return found[:most] + (read_items("mmlu", file)[:most] if file else [])
 
@@ -72,7 +71,7 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
                 read[how] = [(of - before)[:: -1 if how == TURNED else 1].tolist() for of, before in less]
         if server:
             told = server.decide(form, item.prompt, range(len(form.slots)))
-            read[SERVER] = [calibration.said(each).tolist() for each in told.values()]
+            read[SERVER] = [decisions.said(each).tolist() for each in told.values()]
         right = item.key["right"] if of_form else ["ABCD".index(item.key["letter"])]
         about: Record = {"edge": f"{edge.bundle.path.name} {edge.bundle.variant_name}", "text": item.prompt}
         about |= {"questions": [slot.title for slot in form.slots], "right": right}
@@ -84,8 +83,8 @@ def _forms(edge: EdgeRuntime, form: Form) -> dict[str, tuple[Form, Form, list[Sc
     """By how it is read the form with those options, the one whose question is asked, and the prior."""
 
     def made(of: Callable[[tuple[str, ...]], Sequence[str]]) -> Form:
-        parts = (p if isinstance(p, str) else replace(p, options=tuple(of(p.options))) for p in form.parts)
-        return Form(tuple(parts), form.says)
+        slots = tuple(replace(slot, options=tuple(of(slot.options))) for slot in form.slots)
+        return Form(form.literals, slots, form.says)
 
     def begun(options: tuple[str, ...]) -> list[str]:  # as far as it takes to tell them apart
         ids = [edge.bundle.tokenizer.encode(each) for each in options]
@@ -105,7 +104,7 @@ def _told(records: Records, how: str, fit: bool = False, raw: bool = False) -> d
         for title, scores, right in zip(each["questions"], each["read"][how], each["right"], strict=True):
             halves[each["fit"]].setdefault(title, []).append((np.array(scores), right))
     enough = not raw and min(map(len, halves[True].values())) >= LEAST_ROWS
-    hows = calibration.fit([*halves[True].values()]) if enough else [Calibration()] * len(halves[fit])
+    hows = decisions.fit([*halves[True].values()]) if enough else [Calibration()] * len(halves[fit])
     found = {
         title: [(by.probabilities(scores), right) for scores, right in read]
         for by, (title, read) in zip(hows, halves[fit].items(), strict=True)

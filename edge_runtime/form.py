@@ -239,7 +239,9 @@ def _schema_of(kind: type) -> Mapping[str, Any]:
         from pydantic import TypeAdapter
         from pydantic.errors import PydanticUserError
     except ImportError:
-        raise FormError(f"form of {kind.__name__}: expected the package pydantic, found none") from None
+        raise FormError(
+            f"form of {kind.__name__}: expected the package pydantic, found none: pip install pydantic"
+        ) from None
     try:
         return TypeAdapter(kind).json_schema()
     except PydanticUserError:

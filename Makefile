@@ -72,7 +72,7 @@ wheels: $(VENV)/bin/python
 release: wheels docs
 	tar --create --gzip --file dist/site.tar.gz --directory build site
 	if command -v npm; then $(MAKE) web/node_modules/.stamp; fi
-	if command -v npm; then $(NPM) pack --workspace edge-runtime --pack-destination $(CURDIR)/dist; fi
+	if command -v npm; then $(NPM) run build && $(NPM) pack --workspace edge-runtime --pack-destination $(CURDIR)/dist; fi
 	if command -v mvn; then $(MAKE) aar; fi
 	if command -v mvn; then tar --create --gzip --file dist/android-maven.tar.gz --directory android_demo/build maven; fi
 	rm -rf build/alone && $(PYTHON) -m venv build/alone

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { setTimeout } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type axe from "axe-core";
@@ -12,13 +12,15 @@ import { StaticServer } from "./static-server.js";
 const at = (path: string) => fileURLToPath(new URL(`../../../${path}`, import.meta.url));
 const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const skip = (path: string) => ([executablePath, path].every(existsSync) ? false : `no ${path}, or no Chromium`);
+type Ready = (page: Page) => Promise<void>;
 
-async function accessible(site: string, names: string[], ready: (page: Page) => Promise<void>): Promise<void> {
+async function accessible(t: TestContext, site: string, names: string[], ready: Ready): Promise<void> {
   const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+  t.after(() => browser.close());
   const found: string[] = [];
   for (const colorScheme of ["light", "dark"] as const) {
-    const width = colorScheme === "light" ? 390 : 1280;
-    const page = await browser.newPage({ colorScheme, viewport: { width, height: 900 } });
+    const viewport = { width: colorScheme === "light" ? 390 : 1280, height: 900 };
+    const page = await browser.newPage({ colorScheme, viewport });
     for (const name of names) {
       await page.goto(site + name);
       await ready(page);
@@ -27,7 +29,6 @@ async function accessible(site: string, names: string[], ready: (page: Page) => 
       for (const { id, nodes } of violations) found.push(`${colorScheme} ${name} ${id}: ${nodes.map((it) => it.html)}`);
     }
   }
-  await browser.close();
   assert.deepEqual(found, []);
 }
 
@@ -37,22 +38,19 @@ for (const [what, root, ready] of [
   ["the site, as make docs has built it", at("../build/site/"), async () => {}],
   ["the demo, with an answer", at("demo/dist/"), idle],
 ] as const) {
-  test(what, { skip: skip(root) }, async () => {
+  test(what, { skip: skip(root), timeout: 600_000 }, async (t) => {
     const server = await StaticServer.start(root);
+    t.after(() => server.stop());
     const names = readdirSync(root, { recursive: true, encoding: "utf8" }).filter((it) => /(?<!py|kt)\.html$/.test(it));
-    await accessible(server.url, names, ready);
-    await server.stop();
+    await accessible(t, server.url, names, ready);
   });
 }
 
-test("the service's page, with an answer", { skip: skip(at("../.venv/bin/python")), timeout: 600_000 }, async () => {
+test("the service's page, with an answer", { skip: skip(at("../.venv/bin/python")), timeout: 600_000 }, async (t) => {
   const url = "http://127.0.0.1:18291/";
   const words = ["-m", "cloud_anchor.serve", "--model", "testbed", "--port", "18291"];
   const service = spawn(at("../.venv/bin/python"), words, { cwd: at(".."), stdio: "ignore" });
+  t.after(() => service.kill());
   while (!(await fetch(`${url}readyz`).catch(() => null))?.ok) await setTimeout(500);
-  await accessible(url, [""], async (page) => {
-    await page.click("#examples button");
-    await idle(page);
-  });
-  service.kill();
+  await accessible(t, url, [""], (page) => page.click("#examples button").then(() => idle(page)));
 });

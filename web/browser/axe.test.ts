@@ -38,7 +38,7 @@ for (const [what, root, ready] of [
   ["the site, as make docs has built it", at("../build/site/"), async () => {}],
   ["the demo, with an answer", at("demo/dist/"), idle],
 ] as const) {
-  test(what, { skip: skip(root), timeout: 600_000 }, async (t) => {
+  test(what, { skip: skip(root), timeout: 1_200_000 }, async (t) => {
     const server = await StaticServer.start(root);
     t.after(() => server.stop());
     const names = readdirSync(root, { recursive: true, encoding: "utf8" }).filter((it) => /(?<!py|kt)\.html$/.test(it));

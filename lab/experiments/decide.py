@@ -226,8 +226,9 @@ def tables(records: Records, about: About) -> list[Table]:
     rows: list[Row] = []
     hows: dict[str, Calibration] = {}
     for way in SCORED:
-        scored = answers.where(way=way)
-        halves[way] = Answers(scored.rows[::2]), Answers(scored.rows[1::2])
+        # Every other one of each kind: kinds differ in how hard they are, and come in turn.
+        scored = sorted(answers.where(way=way).rows, key=lambda row: str(row["kind"]))
+        halves[way] = Answers(scored[::2]), Answers(scored[1::2])
         hows[way] = _softened(_scored(halves[way][0]))
         for name, how in (("as read", Calibration()), ("calibrated", hows[way])):
             held = [(how.probabilities(scores), right) for scores, right in _scored(halves[way][1])]

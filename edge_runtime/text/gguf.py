@@ -130,10 +130,10 @@ def tokenizer_files(metadata: Metadata, where: str) -> dict[str, dict[str, Any]]
     tokens = metadata.get("tokenizer.ggml.tokens")
     types = metadata.get("tokenizer.ggml.token_type") or [_NORMAL] * len(tokens or ())
     merges = metadata.get("tokenizer.ggml.merges")
-    if not tokens or not merges or len(types) != len(tokens):
+    if not tokens or not merges or len(types) != len(tokens) or _NORMAL not in types:
         raise GgufError(
             f"{where}: expected tokens, types and merges, found {len(tokens or ())} tokens, "
-            f"{len(types)} types and {len(merges or ())} merges."
+            f"{len(types)} types, {list(types).count(_NORMAL)} of them normal, {len(merges or ())} merges."
         )
     rule = RULES[split]
     kinds = list(zip(tokens, types, strict=True))

@@ -13,11 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from common.files import json_object, read_json
 from edge_runtime.errors import FormError
@@ -233,16 +234,25 @@ def _values(name: str, kind: str, asked: Mapping[str, Any]) -> list[Any]:
     return list(values)
 
 
-def _schema_of(kind: type) -> Mapping[str, Any]:
-    """The schema of a dataclass or a pydantic model, as pydantic writes it."""
-    try:
-        from pydantic import TypeAdapter
-        from pydantic.errors import PydanticUserError
-    except ImportError:
-        raise FormError(
-            f"form of {kind.__name__}: expected the package pydantic, found none: pip install pydantic"
-        ) from None
-    try:
-        return TypeAdapter(kind).json_schema()
-    except PydanticUserError:
-        raise FormError(f"form: expected a dataclass or a pydantic model, found {kind}") from None
+def _schema_of(kind: Any) -> Mapping[str, Any]:
+    """The schema of a dataclass or a pydantic model."""
+    if hasattr(kind, "model_json_schema"):
+        return dict(kind.model_json_schema())
+    _require(is_dataclass(kind), "form", "a JSON Schema, a dataclass or a pydantic model", kind)
+    hints, says = get_type_hints(kind), kind.__doc__ or ""
+    return {
+        "description": "" if says.startswith(f"{kind.__name__}(") else says,
+        "properties": {each.name: _property(each.name, hints[each.name]) for each in fields(kind)},
+    }
+
+
+def _property(name: str, hint: Any) -> Mapping[str, Any]:
+    of, inner = get_origin(hint), get_args(hint)
+    if hint is bool:
+        return {"type": "boolean"}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return {"enum": [each.value for each in hint]}
+    if of in (set, frozenset, list) and inner:
+        return {"type": "array", "items": _property(name, inner[0])}
+    _require(of is Literal, name, "bool, Literal (with None among its values), Enum or a set of these", hint)
+    return {"enum": list(inner)}

@@ -18,7 +18,7 @@ FOREIGN: dict[str, set[str]] = {
     "links": {"common", "payload", "edge_runtime"},
 }
 LAZY = {"brotli", "matplotlib", "tokenizers", "onnxruntime_genai", "llama_cpp", "rich"}
-LAZY |= {"cryptography", "llguidance", "meshtastic", "pubsub", "pydantic"}
+LAZY |= {"cryptography", "llguidance", "meshtastic", "pubsub"}
 """What a benchmark, a progress bar, a form or a link may import in a function, where it is installed."""
 
 

@@ -3,9 +3,9 @@
     python -m lab run answers --edge bundles/smollm2-135m-instruct --variants int8 int4 -o runs/answers
 
 The texts of `lab.answers`, source by source, each coded by a device's model that did not write it and decoded
-again; beside it edge-aware's selection of the text. A bundle that has `fp32` too gives the ideal: what an
-exact coder would take with the same model in float32, without header, length and check. `--prompts N` takes
-the first N texts of each source.
+again; beside it edge-aware's selection of the texts that are decoded. A bundle that has `fp32` too gives the
+ideal: what an exact coder would take with the same model in float32, without header, length and check.
+`--prompts N` takes the first N texts of each source.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from edge_runtime.runtime import EdgeRuntime
 from lab.answers.read import Text, sources, texts_of, wrote
 from lab.experiment import About, Experiment, Records, Setup
 from lab.formats.codec_bench import text_codecs, with_dictionary
-from lab.statistics import ratio
+from lab.statistics import Summary, ratio
 from lab.store import Record
 from lab.tables import Answers, Column, Figure, Table, mean, rows
 from payload import Codec, Contract, Shared, encode
@@ -53,7 +53,9 @@ satellite, a LoRa mesh, NB-IoT."""
 @dataclass(frozen=True)
 class AnswersOptions:
     variants: tuple[str, ...] = option((), "several in place of --variant", metavar="NAME")
-    decoded: int | None = option(None, "how many texts of each source are decoded again (default: all)")
+    decoded: int | None = option(
+        None, "how many texts of each source are decoded again, and selected from (default: all)", metavar="N"
+    )
     llama_zip: tuple[str, ...] = option(
         (), "the program llama-zip and a .gguf file: its bytes too, and ours without a prompt", metavar="FILE"
     )
@@ -121,7 +123,7 @@ def measure(setup: Setup, items: Sequence[Coded]) -> Iterator[Record]:
             seconds |= {"decode": time.perf_counter() - written}
             passes = read.stats.passes
         sizes |= {"compact": len(payload_of(edge, text, prompt, Codec.COMPACT)), "predictive": len(sent)}
-        sizes |= _selected(edge, item.text)
+        sizes |= _selected(edge, item.text) if item.decoded else {}
         sizes |= {"ideal": _ideal(exact, item.text)} if exact else {}
         if setup.own.llama_zip:
             sizes["no prompt"] = len(payload_of(edge, text, "", Codec.PREDICTIVE))
@@ -183,13 +185,14 @@ def tables(records: Records, about: About) -> list[Table]:
     columns |= {"predictive": "predictive", "bits": _ratio("predictive", "characters", 8)}
     columns |= {f"{name} / ours": _ratio(name, "predictive") for name in ("gzip", "brotli") if name in names}
     if GUARDED in names:
-        columns["portable / guard"] = lambda group: ratio(group.values(PORTABLE), group.values(GUARDED))
+        columns["portable / guard"] = _paired
     note = (
         "Means of a text; the prompt is known on both sides. predictive: header, length and check included, "
         "with the mean's 95% interval. no prompt: the same with none. bits: of predictive, a character. "
         "ideal: the same model's own probabilities in float32, without header, length and check. "
         "zstd-dictionary: the prompt. zstd-trained: 8 KiB trained on the other half of all texts, which both "
-        "sides have. edge-aware: all tokens bind, the prompt known; portable / guard: the sums' ratio."
+        "sides have. edge-aware: of the texts that are decoded again, all tokens bind, the prompt known; "
+        "portable / guard: the sums' ratio."
     )
     found = [
         Table.of(
@@ -216,6 +219,11 @@ def tables(records: Records, about: About) -> list[Table]:
     title = "Seconds to the first word and to the whole, beside plain text"
     labels = {"device": "device", "link": "link"}
     return [*found, Answers(timed).table("seconds", title, labels, took, delays)]
+
+
+def _paired(group: Answers) -> Summary | None:
+    selected, guarded = group.values(PORTABLE), group.values(GUARDED)
+    return ratio(selected, guarded) if guarded else None
 
 
 def _ratio(first: str, second: str, times: float = 1) -> Figure:

@@ -11,26 +11,22 @@ Environments lie in a temporary folder and are deleted after use.
 Of the extra convert there are two environments, with the two generations of transformers that are supported.
 The tests that depend on it run there too, from the tree.
 
-torch with its CUDA libraries takes 6 GB and most of the time. It is installed once, with what it requires
-itself, and linked into the environments of the extras that require it.
+A device's wheel is installed by pip, the others by uv: torch with its CUDA libraries takes 6 GB, and uv
+unpacks it once and links it into the environments of the extras that require it.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import tomllib
-import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.extras.environment import REPOSITORY, BrokenPromiseError, Environment, output
+from tests.extras.environment import BrokenPromiseError, Environment, output
 from tests.extras.promises import EXTRAS, PROMPT, Extra
 from tests.extras.wheels import ROOMS, build_wheels, check_wheels, copy_tree
 
@@ -62,7 +58,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             for python in interpreters():
                 install_wheels(wheels, python, Path(folder) / "wheels")
             inputs = make_inputs(Path(folder) / "inputs")
-            torch = install_torch(Path(folder) / "torch", names)
         except BrokenPromiseError as error:
             print(f"extras: {error}", file=sys.stderr)
             return 1
@@ -75,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 )
                 for python in interpreters() if name == "edge" else [sys.executable]:
                     shutil.rmtree(Path(folder) / name, ignore_errors=True)
-                    check(name, EXTRAS[name], requirement, inputs, torch, Path(folder) / name, python)
+                    check(name, EXTRAS[name], requirement, inputs, Path(folder), python)
             except BrokenPromiseError as error:
                 print(f"extras: {name}: {error}", file=sys.stderr, flush=True)
                 broken.append(name)
@@ -137,21 +132,6 @@ def make_inputs(folder: Path) -> Path:
     return folder
 
 
-def install_torch(folder: Path, extras: Sequence[str]) -> Path | None:
-    """Packages of an environment with torch alone; None where no extra requires it."""
-    if not any(EXTRAS[name].torch for name in extras):
-        return None
-    started = time.perf_counter()
-    file = REPOSITORY / "distributions" / "cloud" / "pyproject.toml"
-    hatch = tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["hatch"]
-    requirements = hatch["metadata"]["hooks"]["custom"]["dependencies"]
-    requirement = next(text for text in requirements if re.match(r"torch\b", text))
-    venv.create(folder, with_pip=True)
-    output([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", requirement])
-    print(f"torch: installed in {time.perf_counter() - started:.0f} s", flush=True)
-    return packages_of(folder)
-
-
 def packages_of(environment: Path) -> Path:
     return next(environment.glob("lib/python*/site-packages"))
 
@@ -161,16 +141,14 @@ def check(
     extra: Extra,
     requirement: str,
     inputs: Path,
-    torch: Path | None,
-    folder: Path,
-    python: str = sys.executable,
+    temporary: Path,
+    python: str,
 ) -> None:
     """Install a requirement and run the extra's commands; raises BrokenPromiseError."""
-    started = time.perf_counter()
-    output([python, "-m", "venv", *(["--without-pip"] if extra.torch else []), str(folder / "venv")])
-    if torch is not None and extra.torch:
-        shutil.copytree(torch, packages_of(folder / "venv"), copy_function=os.link, dirs_exist_ok=True)
-    environment = Environment(folder / "venv", folder / "work", requirement, *extra.pins)
+    started, folder, device = time.perf_counter(), temporary / name, name == "edge"
+    output([python, "-m", "venv", *([] if device else ["--without-pip"]), str(folder / "venv")])
+    cache = None if device else temporary / "uv"
+    environment = Environment(folder / "venv", folder / "work", cache, requirement, *extra.pins)
     shutil.copytree(inputs, environment.work)
     installed = time.perf_counter() - started
     version = output([environment.python, "--version"]).strip()

@@ -12,6 +12,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import time
 import tomllib
 import urllib.error
@@ -32,20 +33,22 @@ class BrokenPromiseError(Exception):
 
 
 class Environment:
-    """A virtual environment with a requirement installed, and the folder that commands run in.
+    """A virtual environment with requirements installed, and the folder that commands run in.
 
-    It is made in `folder`, where packages may lie already. requirements: as pip takes them.
+    cache: of uv; None to install by pip, which the environment in `folder` then has.
     """
 
-    def __init__(self, folder: Path, work: Path, *requirements: str) -> None:
+    def __init__(self, folder: Path, work: Path, cache: Path | None, *requirements: str) -> None:
         self.bin, self.work = folder / "bin", work
         self.python = str(self.bin / "python")
         # Nothing of the tree or of the user may be found, and no model may be fetched.
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "EDGE_"))}
         self.variables = {**kept, "PYTHONNOUSERSITE": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
         self.variables["XDG_DATA_HOME"] = str(work / "data")  # of installed bundles
-        options = ["--quiet", "--no-compile", "--disable-pip-version-check"]
-        output([self.python, "-m", "pip", "install", *options, *requirements], self.variables)
+        uv = [sys.executable, "-m", "uv", "--quiet", "--cache-dir", str(cache), "pip", "install"]
+        pip = [self.python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-compile"]
+        self._install = [*uv, "--python", self.python] if cache else pip
+        output([*self._install, *requirements], self.variables)
         with socket.create_server(("127.0.0.1", 0)) as server:
             self.port = int(server.getsockname()[1])
 
@@ -65,7 +68,7 @@ class Environment:
         hooks = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]
         dev = hooks["metadata"]["hooks"]["custom"]["extras"]["dev"]
         wanted = [text for text in dev if re.match(r"(pytest|hypothesis)\b", text)]
-        output([self.python, "-m", "pip", "install", "--quiet", "--no-compile", *wanted], self.variables)
+        output([*self._install, *wanted], self.variables)
         command = [self.python, "-m", "pytest", "-p", "no:cacheprovider", *paths]
         said = output(command, {**self.variables, "OMP_NUM_THREADS": "1"}).strip().splitlines()
         print(f"    {time.perf_counter() - started:5.1f} s  pytest {' '.join(paths)}", flush=True)

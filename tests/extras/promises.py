@@ -45,7 +45,6 @@ class Extra:
     """The commands that must work with an extra alone, and the packages it must not bring.
 
     absent:       packages that must not be installed with it.
-    torch:        whether it brings torch.
     transformers: the beginning of the version of transformers that it must bring; "" for any, or none.
     tests:        test files of the tree that must pass with it, and with nothing else but pytest.
     asked:        whether it is tried only where it is named: it takes too long for every run.
@@ -55,7 +54,6 @@ class Extra:
     commands: tuple[Command, ...] = ()
     services: tuple[Service, ...] = ()
     absent: tuple[str, ...] = ()
-    torch: bool = True
     transformers: str = ""
     tests: tuple[str, ...] = ()
     asked: bool = False
@@ -98,7 +96,6 @@ EXTRAS: dict[str, Extra] = {
             Command("inversespec-gateway --help"),
         ),
         absent=(*ABSENT, "rich", "cryptography"),
-        torch=False,
     ),
     # The oldest ONNX Runtime that is taken: those before it read weights outside a bundle.
     "edge-floor": Extra(
@@ -107,14 +104,11 @@ EXTRAS: dict[str, Extra] = {
             Command(f"edge_runtime.fill edge.bin {EDGE} --json"),
             Command(f"edge_runtime.fill edge.bin {EDGE} --variant int4"),
         ),
-        torch=False,
         extra="edge",
         pins=("onnxruntime==1.24.1",),
     ),
-    "endpoint": Extra((Command("edge_runtime.endpoint --help"),), absent=ABSENT, torch=False),
-    "sealed": Extra(
-        (Command("links.seal one --encrypted", writes="one.device.seal"),), absent=ABSENT, torch=False
-    ),
+    "endpoint": Extra((Command("edge_runtime.endpoint --help"),), absent=ABSENT),
+    "sealed": Extra((Command("links.seal one --encrypted", writes="one.device.seal"),), absent=ABSENT),
     "convert": Extra(
         (
             Command(
@@ -135,7 +129,6 @@ EXTRAS: dict[str, Extra] = {
             Command("edge_runtime.doctor bundle"),
         ),
         absent=("torch", "transformers", "matplotlib", "scipy", "fastapi", "cloud_anchor", "lab"),
-        torch=False,
     ),
     # optimum-onnx, the other exporter that graphs are compared with, holds transformers 4.57.
     "convert-4": Extra(

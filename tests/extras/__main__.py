@@ -163,7 +163,7 @@ def check(
     for command in extra.commands:
         environment.run(command)
     for service in extra.services:
-        with environment.running(service.start):
+        with environment.running(service.start, service.port):
             for command in service.requests:
                 environment.run(command)
     if extra.tests:

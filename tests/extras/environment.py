@@ -77,7 +77,7 @@ class Environment:
     def words(self, command: Command) -> list[str]:
         """The command's words, with the value of {port}."""
         program, *arguments = shlex.split(command.line.replace("{port}", str(self.port)))
-        if program.startswith("inversespec-"):
+        if (self.bin / program).is_file():
             return [str(self.bin / program), *arguments]
         return [self.python, "-m", program, *arguments]
 
@@ -112,12 +112,17 @@ class Environment:
         print(f"    {time.perf_counter() - started:5.1f} s  {command.line}", flush=True)
 
     @contextmanager
-    def running(self, command: Command) -> Iterator[None]:
+    def running(self, command: Command, port: int | None) -> Iterator[None]:
         """A running service, ready for requests; afterwards SIGTERM must end it with exit code 0."""
+        self.port = port or self.port
         log = self.work / "service.log"
         with log.open("w", encoding="utf-8") as file:
             process = subprocess.Popen(
-                self.words(command), cwd=self.work, env=self.variables, stdout=file, stderr=file
+                self.words(command),
+                cwd=self.work,
+                env=self.variables | command.variables,
+                stdout=file,
+                stderr=file,
             )
             try:
                 self._wait_until_ready(process, command, log)

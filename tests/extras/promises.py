@@ -9,7 +9,8 @@ random Qwen2 with one, and `qwen.gguf`, the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 PROMPT = "How old are the people of Ecuador?"
 EDGE = f'--prompt "{PROMPT}"'
@@ -25,19 +26,25 @@ class Command:
             for a free port.
     writes: file that must be there and not empty afterwards; deleted before.
     status: exit code of a command that does what it is to do.
+    variables: of its environment.
     """
 
     line: str
     writes: str | None = None
     status: int = 0
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Service:
-    """A service and the commands that run against it; SIGTERM must then end it with exit code 0."""
+    """A service and the commands that run against it; SIGTERM must then end it with exit code 0.
+
+    port: its own, where it cannot be told one.
+    """
 
     start: Command
     requests: tuple[Command, ...] = ()
+    port: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,9 @@ FACING_TRANSFORMERS = (
     "tests/cloud_anchor/sampling/test_parity.py",
 )
 """Tests whose outcome depends on transformers: they run on both of its generations."""
+
+CLUSTER = {"KEYS": "none", "MODEL": "testbed", "MIN_ENGINES": "2", "MAX_ENGINES": "2", "CPUS": "0.5"}
+CLUSTER = {f"CLOUD_ANCHOR_{name}": value for name, value in CLUSTER.items()}
 
 HOST = ("convert", "cloud_anchor", "lab")
 ABSENT = ("torch", "transformers", "onnx", "safetensors", "matplotlib", "scipy", *HOST)
@@ -162,6 +172,17 @@ EXTRAS: dict[str, Extra] = {
             Service(Command("inversespec-serve --model dream --port {port}")),
         ),
         absent=("onnx", "matplotlib", "scipy", "ray", "convert", "lab"),
+    ),
+    "ray": Extra(
+        services=(
+            Service(
+                Command("serve run cloud_anchor.serve.ray_app:app", variables=CLUSTER),
+                (Command(f"edge_runtime.fill --url http://127.0.0.1:{{port}} {EDGE} --no-fallback"),),
+                port=8000,
+            ),
+        ),
+        absent=("onnx", "matplotlib", "scipy", "convert", "lab"),
+        tests=("tests/cloud_anchor/serve/test_ray.py",),
     ),
     # Its library is compiled from source, which takes ten minutes of two cores.
     "gguf": Extra(

@@ -17,6 +17,7 @@ const PAGE = new URL("../../lab/results/device.md", import.meta.url);
 const TABLE = /(?<=<!-- by make web-bench -->\n).*?(?=\n<!-- end -->)/s;
 const OPTIONS = { repeat: { type: "string" }, write: { type: "boolean" } };
 const VARIANTS = ["fp32", "int8", "int4"];
+const script = fileURLToPath(new URL("bench-node.js", import.meta.url));
 const shipped = fileURLToPath(new URL("../../edge_runtime/bundles/testbed-qwen", import.meta.url));
 const { values, positionals } = parseArgs({ allowPositionals: true, options: OPTIONS });
 const repeat = Number(values.repeat ?? 20);
@@ -45,21 +46,9 @@ for (const bundle of bundles) {
   for (const engine of ["onnxruntime-node", ...(hasTransformers() ? ["transformers.js"] : [])]) {
     for (const variant of variants) {
       for (const threads of [1, 2]) {
-        const script = fileURLToPath(new URL("bench-node.js", import.meta.url));
-        const child = promisify(execFile)(
-          process.execPath,
-          [script, engine, bundle, variant, threads, repeat].map(String),
-        );
-        row(
-          model,
-          engine,
-          variant,
-          threads,
-          await child.then(
-            ({ stdout }) => JSON.parse(stdout),
-            (error) => error,
-          ),
-        );
+        const words = [script, engine, bundle, variant, threads, repeat].map(String);
+        const found = promisify(execFile)(process.execPath, words).then(({ stdout }) => JSON.parse(stdout));
+        row(model, engine, variant, threads, await found.catch((error) => error));
       }
     }
   }
@@ -67,11 +56,8 @@ for (const bundle of bundles) {
     row(model, "onnxruntime-web", variant, threads, found);
   }
 }
-if (values.write)
-  writeFileSync(
-    PAGE,
-    readFileSync(PAGE, "utf8").replace(TABLE, () => lines.join("\n")),
-  );
+const page = readFileSync(PAGE, "utf8").replace(TABLE, () => lines.join("\n"));
+if (values.write) writeFileSync(PAGE, page);
 
 function hasTransformers() {
   try {

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createServer, type RequestListener, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { after, before, test } from "node:test";
+import { json } from "node:stream/consumers";
+import { after, test } from "node:test";
 import {
   type AnswerEvent,
   type BundleStore,
@@ -29,9 +30,7 @@ async function served(listener: RequestListener): Promise<string> {
 /** A service that answers with these payloads: one at `/v1/anchors`, all as events. */
 function service(payloads: [string, boolean][], seen: Record<string, unknown>[] = []): RequestListener {
   return async (request, response) => {
-    let body = "";
-    for await (const part of request) body += part;
-    seen.push(JSON.parse(body));
+    seen.push((await json(request)) as Record<string, unknown>);
     if (request.url === "/v1/anchors") {
       response.writeHead(200, { "Content-Type": "application/octet-stream" });
       response.end(hex(payloads.at(-1)?.[0] ?? ""));
@@ -47,10 +46,7 @@ function service(payloads: [string, boolean][], seen: Record<string, unknown>[] 
   };
 }
 
-let edge: EdgeModel;
-before(async () => {
-  edge = await EdgeModel.open(BUNDLE, { variant: "fp32", threads: 1 });
-});
+const edge = await EdgeModel.open(BUNDLE, { variant: "fp32", threads: 1 });
 after(async () => {
   await edge.close();
   for (const server of servers) server.closeAllConnections();
@@ -150,10 +146,9 @@ test("a predictive payload of other predictions is replaced by a compact one", a
   const broken = Buffer.from(predictive.payload, "hex");
   broken[broken.length - 1] = (broken.at(-1) ?? 0) ^ 0x55;
   const url = await served(async (request, response) => {
-    let body = "";
-    for await (const part of request) body += part;
+    const { codec } = (await json(request)) as { codec?: string };
     response.writeHead(200, { "Content-Type": "application/octet-stream" });
-    response.end(JSON.parse(body).codec === "compact" ? hex(compact.payload) : broken);
+    response.end(codec === "compact" ? hex(compact.payload) : broken);
   });
   const answer = edge.ask(url, prompt, WAITING);
   const { ids, kinds } = await read(answer);

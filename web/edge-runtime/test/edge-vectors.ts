@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import type { ChatMessage } from "../dist/index.js";
+import type { ChatMessage, Token } from "../dist/index.js";
 import { type Expected, REPO, readJson } from "./vectors.js";
 
 export interface Fill {
@@ -53,6 +53,15 @@ export const EDGE = readJson<EdgeVectors>("tests/vectors/edge_vectors.json");
 
 /** The shipped bundle's folder. */
 export const BUNDLE = fileURLToPath(new URL(`edge_runtime/bundles/${EDGE.bundle}/`, REPO));
+
+/** All of an answer. */
+export async function tokensOf(answer: AsyncIterable<Token>): Promise<Token[]> {
+  const tokens: Token[] = [];
+  for await (const token of answer) tokens.push(token);
+  return tokens;
+}
+
+export const idsOf = async (answer: AsyncIterable<Token>) => (await tokensOf(answer)).map(({ id }) => id);
 
 const manifest = readFileSync(`${BUNDLE}bundle.json`);
 assert.equal(

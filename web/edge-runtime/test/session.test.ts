@@ -1,30 +1,12 @@
 /** Conversations against Python, and sessions as bytes. */
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import {
-  type ChatMessage,
-  type Edge,
-  EdgeModel,
-  EdgeSession,
-  SessionFileError,
-  type Token,
-  type TurnAnswer,
-  UsageError,
-} from "../dist/index.js";
-import { BUNDLE, EDGE } from "./edge-vectors.js";
+import { after, test } from "node:test";
+import { type ChatMessage, type Edge, EdgeModel, EdgeSession, SessionFileError, UsageError } from "../dist/index.js";
+import { BUNDLE, EDGE, idsOf } from "./edge-vectors.js";
 import { hex, readJson } from "./vectors.js";
 
-let edge: EdgeModel;
-before(async () => {
-  edge = await EdgeModel.open(BUNDLE, { variant: "fp32", threads: 1 });
-});
+const edge = await EdgeModel.open(BUNDLE, { variant: "fp32", threads: 1 });
 after(() => edge.close());
-
-async function idsOf(answer: TurnAnswer<Token>): Promise<number[]> {
-  const ids: number[] = [];
-  for await (const token of answer) ids.push(token.id);
-  return ids;
-}
 
 test("conversations have Python's tokens, texts and dropped turns", async () => {
   let dropped = 0;

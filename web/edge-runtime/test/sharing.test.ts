@@ -1,15 +1,15 @@
 /** One model and many callers: each gets the text of an answer alone; closed ones reject; waiting caches are few. */
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { after, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { MessageChannel } from "node:worker_threads";
 import { Engine } from "../dist/engine/engine.js";
 import { Logits } from "../dist/engine/logits.js";
 import { SharedModel } from "../dist/engine/shared-model.js";
 import { Turns } from "../dist/engine/turns.js";
-import { EdgeModel, EdgeSession, EdgeWorker, EngineError, type Token, UsageError } from "../dist/index.js";
+import { EdgeModel, EdgeSession, EdgeWorker, EngineError, UsageError } from "../dist/index.js";
 import { serve } from "../dist/worker/serve.js";
-import { BUNDLE, EDGE } from "./edge-vectors.js";
+import { BUNDLE, EDGE, idsOf } from "./edge-vectors.js";
 import { hex } from "./vectors.js";
 
 const OPTIONS = { variant: "fp32", threads: 1 };
@@ -18,22 +18,13 @@ const ASKED = EDGE.fp32
   .slice(0, 24)
   .map(({ prompt, payload }, at) => ({ prompt, payload: at % 3 ? hex(payload) : null }));
 
-let edge: EdgeModel;
-const alone: string[] = [];
-before(async () => {
-  edge = await EdgeModel.open(BUNDLE, OPTIONS);
-  for (const at of ASKED.keys()) alone.push(await idsOf(fill(at)));
-});
+const edge = await EdgeModel.open(BUNDLE, OPTIONS);
 after(() => edge.close());
 
 const fill = (at: number, signal?: AbortSignal) =>
   edge.fill(ASKED[at]?.payload ?? null, { prompt: ASKED[at]?.prompt, maxTokens: 8, signal });
-
-async function idsOf(tokens: AsyncIterable<Token>): Promise<string> {
-  const ids: number[] = [];
-  for await (const token of tokens) ids.push(token.id);
-  return ids.join();
-}
+const alone: string[] = [];
+for (const at of ASKED.keys()) alone.push(`${await idsOf(fill(at))}`);
 
 test("callers side by side get the texts of answers alone", async () => {
   const fills = Number(process.env.FILLS ?? 400);
@@ -53,7 +44,7 @@ test("callers side by side get the texts of answers alone", async () => {
       if (kind < 3) continue;
       const talk = kind === 3 && (await EdgeSession.load(await new EdgeSession(edge).save(), edge));
       const text = idsOf(talk ? talk.ask(ASKED[at]?.prompt ?? "", { ...ASKED[at], maxTokens: 8 }) : fill(at));
-      if ((await text) !== alone[at]) wrong++;
+      if (`${await text}` !== alone[at]) wrong++;
     }
   };
   await Promise.all(Array.from({ length: 6 }, work));

@@ -1,4 +1,4 @@
-"""The library as an archive: its parts, its repository, its API, and a consumer that Maven resolves.
+"""The library as an archive: its parts, its repository, its API, and consumers that Maven resolves.
 
 `make aar-test` builds it, which takes minutes, and runs all of these; without it only those of the parts run.
 """
@@ -81,6 +81,29 @@ public class Consumer {
     }
 }
 """
+
+READER = """
+import inversespec.edge.*
+import inversespec.edge.coroutines.*
+import java.io.File
+import java.util.concurrent.Executors
+
+// Of Android as much as the pages use.
+class Looper { companion object { fun getMainLooper() = Looper() } }
+class Handler(looper: Looper) { fun post(call: Runnable): Boolean = true }
+class MemoryInfo(val availMem: Long)
+object Os { fun setenv(name: String, value: String, overwrite: Boolean) {} }
+
+class App(
+    val cacheDir: File, val filesDir: File, val memory: MemoryInfo, val main: Handler,
+    val runtime: EdgeRuntime, val client: ServiceClient, val cancel: CancelSignal,
+    val payload: ByteArray, val prompt: String, val key: String,
+    val show: (AnswerEvent) -> Unit, val showProgress: (Long, Long) -> Unit, val showNotice: (String) -> Unit,
+    val onText: (String, Boolean) -> Unit, val takeBackFrom: (Int) -> Unit,
+)
+"""
+PAGES = ("docs/start/android.md", "docs/guides/android.md", "android_demo/edge-runtime-coroutines/README.md")
+GRADLE = ("implementation", "dependencyResolutionManagement")
 
 CONSUMER_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -232,6 +255,27 @@ def java(*arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
+def compiled(folder: Path, artifact: str, kind: str, source: str) -> None:
+    """Maven resolves a consumer of an artifact into `lib`, and Kotlin compiles it into `out`."""
+    # The copies that an earlier build has left in Maven's own repository.
+    for name in (aar.ARTIFACT, aar.COROUTINES):
+        shutil.rmtree(Path.home() / ".m2" / "repository" / aar.GROUP / name, ignore_errors=True)
+    pom = CONSUMER_POM.format(url=aar.REPOSITORY.as_uri(), artifact=artifact, kind=kind)
+    (folder / "pom.xml").write_text(pom)
+    (folder / "Consumer.kt").write_text(source)
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+    resolved = folder / "lib" / f"{BASE}.aar"
+    assert resolved.read_bytes() == (VERSION_FOLDER / f"{BASE}.aar").read_bytes()
+    (folder / "lib" / "classes.jar").write_bytes(contents(resolved)["classes.jar"])
+
+    compiler = "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler"
+    jars = os.pathsep.join(str(path) for path in sorted((folder / "lib").glob("*.jar")))
+    options = ["-no-stdlib", "-no-reflect", "-cp", jars, "-d", "out"]
+    java("-cp", "lib/*", compiler, *options, "Consumer.kt", cwd=folder)
+
+
 @built
 @pytest.mark.parametrize(
     ("artifact", "kind", "source"),
@@ -241,24 +285,7 @@ def java(*arguments: str, cwd: Path) -> str:
 def test_a_consumer_resolves_compiles_and_fills(
     tmp_path: Path, artifact: str, kind: str, source: str
 ) -> None:
-    # The copies that an earlier build has left in Maven's own repository.
-    for name in (aar.ARTIFACT, aar.COROUTINES):
-        shutil.rmtree(Path.home() / ".m2" / "repository" / aar.GROUP / name, ignore_errors=True)
-    pom = CONSUMER_POM.format(url=aar.REPOSITORY.as_uri(), artifact=artifact, kind=kind)
-    (tmp_path / "pom.xml").write_text(pom)
-    (tmp_path / "Consumer.kt").write_text(source)
-    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:]
-    resolved = tmp_path / "lib" / f"{BASE}.aar"
-    assert resolved.read_bytes() == (VERSION_FOLDER / f"{BASE}.aar").read_bytes()
-    (tmp_path / "lib" / "classes.jar").write_bytes(contents(resolved)["classes.jar"])
-
-    libraries = "lib/*"
-    compiler = "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler"
-    jars = os.pathsep.join(str(path) for path in sorted((tmp_path / "lib").glob("*.jar")))
-    options = ["-no-stdlib", "-no-reflect", "-cp", jars, "-d", "out"]
-    java("-cp", libraries, compiler, *options, "Consumer.kt", cwd=tmp_path)
+    compiled(tmp_path, artifact, kind, source)
     pipeline = Pipeline.open("tiny", device="cpu")
     plan = pipeline.plan()
     (made,) = pipeline.make(
@@ -266,10 +293,21 @@ def test_a_consumer_resolves_compiles_and_fills(
     )
     data = pipeline.payload(made)
     (tmp_path / "payload.bin").write_bytes(data)
-    class_path = f"out{os.pathsep}{libraries}"
+    class_path = f"out{os.pathsep}lib/*"
     text = java("-cp", class_path, "ConsumerKt", str(TINY_BUNDLE), "payload.bin", PROMPT, cwd=tmp_path)
     edge = EdgeRuntime.open(TINY_BUNDLE, threads=1)
     assert text == edge.bundle.tokenizer.decode(token.id for token in edge.fill(edge.read(data, PROMPT)))
+
+
+@built
+def test_the_code_of_the_pages_compiles(tmp_path: Path) -> None:
+    text = "".join((jvm.REPO / page).read_text() for page in PAGES)
+    blocks = re.findall(r"^```kotlin\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    kotlin = [code for code in blocks if not code.startswith(GRADLE)]
+    assert len(kotlin) == len(blocks) - 2
+    assert f'implementation("{aar.GROUP}:{aar.ARTIFACT}:{aar.VERSION}")' in text
+    pages = (f"suspend fun App.page{at}() {{\n{code}}}\n" for at, code in enumerate(kotlin))
+    compiled(tmp_path, aar.COROUTINES, "jar", READER + "".join(pages))
 
 
 @built

@@ -17,6 +17,8 @@ REASON = "starts a child process: under qemu's user emulation that would be the 
 
 STATISTICAL = "draws thousands of texts: minutes under emulation, and the arithmetic is the host's"
 
+os.environ.setdefault("SHARED_FILLS", "16")  # each takes a second; how threads take turns is the host's
+
 settings.register_profile("emulated", max_examples=10, deadline=None, derandomize=True)
 settings.load_profile("emulated")
 

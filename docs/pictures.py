@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from cloud_anchor.decide import FormQuestion, probabilities, read_forms
 from cloud_anchor.pipeline import Pipeline
@@ -164,16 +165,19 @@ def slots() -> str:
 
 
 def links() -> str:
-    """Of a mean answer of Qwen2.5-Coder-0.5B; the device writes at the speed of `bench/engines`."""
-    tables = {
-        name: json.loads((ROOT / f"lab/results/{name}.json").read_text())["tables"]
-        for name in ("answers", "bench")
-    }
-    (row,) = (row for row in tables["answers"]["bytes"]["rows"] if row["source"] == "qwen2.5-coder-0.5b")
-    token = next(row for row in tables["bench"]["engines"]["rows"] if row["pass"] == "decode at 0")
-    per_token = value(token["here, `int4`"])
+    """Of a mean answer of Qwen2.5-Coder-0.5B for SmolLM2-135M int4, coded and written at the speed of
+    `answers_idle`.
+    """
+
+    def rows(name: str, table: str) -> Iterator[dict[str, Any]]:
+        found = json.loads((ROOT / f"lab/results/{name}.json").read_text())["tables"][table]["rows"]
+        return (row for row in found if row["device"] == "smollm2-135m-instruct int4")
+
+    row = next(row for row in rows("answers_devices", "bytes") if row["source"] == "qwen2.5-coder-0.5b")
     size = {name: value(row[name]) for name in ("text", "gzip", "brotli", "predictive", "tokens")}
-    writing = size["tokens"] * per_token / 1000
+    timed = next(rows("answers_idle", "seconds"))
+    spent = (value(timed["of it encoding"]) + value(timed["of it decoding"])) / value(timed["tokens"])
+    writing = size["tokens"] * spent
     cost: dict[str, Callable[[float], float]] = {
         "text": lambda speed: size["text"] * 8 / speed,
         "brotli": lambda speed: size["brotli"] * 8 / speed,

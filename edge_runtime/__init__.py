@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from edge_runtime.decode.streams import aiter_tokens as aiter_tokens
     from edge_runtime.errors import CloudUnavailableError as CloudUnavailableError
     from edge_runtime.errors import EdgeError as EdgeError
+    from edge_runtime.form import Form as Form
     from edge_runtime.grammar.grammar import Grammar as Grammar
     from edge_runtime.runtime import EdgeRuntime as EdgeRuntime
     from edge_runtime.session import EdgeSession as EdgeSession

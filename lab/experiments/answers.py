@@ -209,7 +209,7 @@ def tables(records: Records, about: About) -> list[Table]:
         if "decode" in record["seconds"]
     ]
     shown = ("text, first word", "text, whole", "brotli, whole", "ours, first word and whole")
-    took: dict[str, Column] = {"texts": len, **{name: mean(name) for name in shown}}
+    took: dict[str, Column] = {"texts": len, "tokens": mean("tokens"), **{name: mean(name) for name in shown}}
     took |= {f"of it {name[:-1]}ing": mean(name) for name in ("encode", "decode")}
     delays = (
         "Means of the texts that were decoded, each to its very bytes: encoding, the delay and rate of the "

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 PROMPT = "How old are the people of Ecuador?"
 EDGE = f'--prompt "{PROMPT}"'
 ANCHOR = f"{EDGE} --fraction 0.1 -o payload.bin"
+SERVED = f"edge_runtime.fill --url http://127.0.0.1:{{port}} {EDGE} --no-fallback --timeout 120"
 BUNDLE = "testbed-qwen"
 
 
@@ -165,7 +166,7 @@ EXTRAS: dict[str, Extra] = {
             Service(
                 Command("cloud_anchor.serve --model testbed --port {port}"),
                 (
-                    Command(f"edge_runtime.fill --url http://127.0.0.1:{{port}} {EDGE} --no-fallback"),
+                    Command(SERVED),
                     Command("edge_runtime.bundle get http://127.0.0.1:{port} --name pulled --variant int4"),
                 ),
             ),
@@ -177,7 +178,7 @@ EXTRAS: dict[str, Extra] = {
         services=(
             Service(
                 Command("serve run cloud_anchor.serve.ray_app:app", variables=CLUSTER),
-                (Command(f"edge_runtime.fill --url http://127.0.0.1:{{port}} {EDGE} --no-fallback"),),
+                (Command(SERVED),),
                 port=8000,
             ),
         ),

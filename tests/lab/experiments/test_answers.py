@@ -53,7 +53,8 @@ def test_every_text_is_coded_given_back_and_compared(tmp_path: Path, monkeypatch
         assert (record["passes"] or 1) <= record["tokens"] + 2
         assert ("decode" in record["seconds"]) == (record["id"] != f"{name}  one:2")
         assert {"raw", "gzip", "zstd", "zstd-dictionary", "zstd-trained", "compact"} <= sizes.keys()
-        assert 4 < sizes[answers.PORTABLE] <= sizes[answers.GUARDED]
+        assert (answers.PORTABLE in sizes) == ("decode" in record["seconds"])
+        assert 4 < sizes.get(answers.PORTABLE, 5) <= sizes.get(answers.GUARDED, 5)
         if "ideal" in sizes:
             assert 0 < sizes["ideal"] <= sizes["predictive"]
     bytes_, seconds = answers.tables(list(records.values()), answers.About())

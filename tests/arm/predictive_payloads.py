@@ -100,9 +100,9 @@ def read(file: Path, edge: EdgeRuntime, chunk: int, *, only_rows: bool) -> int:
     off = 0.0
     for at, ours in np.load(file.with_suffix(".npz")).items():
         theirs = _rows(edge, made[int(at)]["prompt"], made[int(at)]["ids"], chunk)
-        shift = (theirs - theirs.max(1, keepdims=True)) - (ours - ours.max(1, keepdims=True))
-        near = ours > ours.max(1, keepdims=True) - NEAR
-        off = max(off, float(np.abs(shift[near]).max()))
+        ours, theirs = ours - ours.max(1, keepdims=True), theirs - theirs.max(1, keepdims=True)
+        near = ours > -NEAR
+        off = max(off, float(np.abs(theirs[near] - ours[near]).max()))
     print(
         f"{edge.bundle.variant_name}: {exact} of {exact + refused + wrong} exact, {refused} refused, "
         f"{wrong} wrong; differences of log-probabilities off by {off:.1e} at most; {seconds:.0f} s",

@@ -113,7 +113,7 @@ class Environment:
 
     @contextmanager
     def running(self, command: Command, port: int | None) -> Iterator[None]:
-        """A running service, ready for requests; afterwards SIGTERM must end it with exit code 0."""
+        """A running service, ready for requests; afterwards SIGTERM must end it with its exit code."""
         self.port = port or self.port
         log = self.work / "service.log"
         with log.open("w", encoding="utf-8") as file:
@@ -128,7 +128,7 @@ class Environment:
                 self._wait_until_ready(process, command, log)
                 yield
                 process.send_signal(signal.SIGTERM)
-                if code := process.wait(timeout=60):
+                if (code := process.wait(timeout=60)) != command.status:
                     raise BrokenPromiseError(
                         f"{command.line}: exit {code} after SIGTERM\n{_tail(log.read_text())}"
                     )

@@ -9,6 +9,7 @@ random Qwen2 with one, and `qwen.gguf`, the same.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -38,7 +39,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Service:
-    """A service and the commands that run against it; SIGTERM must then end it with exit code 0.
+    """A service and the commands that run against it; SIGTERM must then end it with its exit code.
 
     port: its own, where it cannot be told one.
     """
@@ -177,7 +178,7 @@ EXTRAS: dict[str, Extra] = {
     "ray": Extra(
         services=(
             Service(
-                Command("serve run cloud_anchor.serve.ray_app:app", variables=CLUSTER),
+                Command("serve run cloud_anchor.serve.ray_app:app", status=signal.SIGTERM, variables=CLUSTER),
                 (Command(SERVED),),
                 port=8000,
             ),

@@ -15,11 +15,10 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from cloud_anchor.decide import FormQuestion, probabilities, read_forms
+from cloud_anchor.decide import probabilities
 from cloud_anchor.pipeline import Pipeline
 from edge_runtime import EdgeRuntime, FillOptions, Source
 from edge_runtime.bundle.lookup import SHIPPED
@@ -143,10 +142,7 @@ ASKED = {
 def slots() -> str:
     pipeline, question = Pipeline.open("testbed"), "Tell me about Peru."
     named = [Slot(before, tuple(f" {each}" for each in of), of) for before, of in ASKED.items()]
-    form = Form((*chain.from_iterable(zip(ASKED, named, strict=True)), "."))
-    asked = FormQuestion.of(pipeline, form, question)
-    (scores,) = read_forms(pipeline.masked_model, [asked])
-    found = probabilities(asked, scores)
+    found = probabilities(pipeline, Form((*ASKED, "."), tuple(named)), question)
     told = "one pass of the cloud's model: the sentences are given, the slots are masked and read"
     parts = [text(20, 30, f"> {question}", "big"), text(20, 56, told, "soft")]
     y = 66

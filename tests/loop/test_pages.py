@@ -237,3 +237,13 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
         assert not heading or target.suffix != ".md" or heading in headings(target), (
             f"{link}: no such heading"
         )
+
+
+@pytest.mark.skipif(shipped_checkpoint("testbed") is None, reason="the shipped pair is missing")
+@pytest.mark.parametrize("name", ["recording", "way", "slots", "links"])
+def test_a_picture_is_the_one_that_its_command_makes(name: str) -> None:
+    made = runpy.run_path(str(ROOT / "docs/pictures.py"))[name]()
+    kept = (ROOT / f"docs/images/{name}.svg").read_text(encoding="utf-8")
+    assert made.split("<style>")[0] == kept.split("<style>")[0], (
+        "its size, and what it says to those who do not see it"
+    )

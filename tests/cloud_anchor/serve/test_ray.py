@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,7 @@ def test_the_application_is_built_with_the_environments_keys(monkeypatch: pytest
     assert (settings.api_keys, settings.gpus) == (("k" * 24,), 0.5)
 
 
+@pytest.mark.skipif(find_spec("onnx") is None, reason="onnx, which makes the edge bundle, is not installed")
 def test_an_engine_may_have_its_model_on_a_server(tmp_path: Path, edge_bundle: Path) -> None:
     """As Ray runs it in a process of its own, without a GPU."""
     from cloud_anchor.serve.ray_app import EngineReplica

@@ -128,7 +128,7 @@ class Environment:
                 self._wait_until_ready(process, command, log)
                 yield
                 process.send_signal(signal.SIGTERM)
-                if (code := process.wait(timeout=60)) != command.status:
+                if (code := process.wait(timeout=60)) != command.status is not None:
                     raise BrokenPromiseError(
                         f"{command.line}: exit {code} after SIGTERM\n{_tail(log.read_text())}"
                     )

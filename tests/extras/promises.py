@@ -9,7 +9,6 @@ random Qwen2 with one, and `qwen.gguf`, the same.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -27,13 +26,13 @@ class Command:
     line:   words as in a shell; the first is a module for `python -m`, or an installed script. {port} stands
             for a free port.
     writes: file that must be there and not empty afterwards; deleted before.
-    status: exit code of a command that does what it is to do.
+    status: exit code of a command that does what it is to do; None for any, of a program that is not ours.
     variables: of its environment.
     """
 
     line: str
     writes: str | None = None
-    status: int = 0
+    status: int | None = 0
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -178,7 +177,7 @@ EXTRAS: dict[str, Extra] = {
     "ray": Extra(
         services=(
             Service(
-                Command("serve run cloud_anchor.serve.ray_app:app", status=signal.SIGTERM, variables=CLUSTER),
+                Command("serve run cloud_anchor.serve.ray_app:app", status=None, variables=CLUSTER),
                 (Command(SERVED),),
                 port=8000,
             ),

@@ -45,7 +45,7 @@ def write(file: Path, edge: EdgeRuntime, made: Iterator[dict[str, Any]], count: 
         print(f"\r{len(rows)} of {count}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     file.write_text(json.dumps(rows))
-    some = range(0, len(rows), max(1, len(rows) // COMPARED))
+    some = range(0, len(rows), max(1, len(rows) // COMPARED))[:COMPARED]
     known = {str(at): _rows(edge, rows[at]["prompt"], rows[at]["ids"], 1) for at in some}
     np.savez(file.with_suffix(".npz"), **known)
 
@@ -118,7 +118,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--bundle", type=Path, default=TINY_BUNDLE)
-    parser.add_argument("--variants", help="names, separated by commas; default: all")
+    parser.add_argument(
+        "--variants", help="names, separated by commas; default: all. --write and --read take the first"
+    )
     parser.add_argument("--count", type=int, default=50, help="payloads (50)")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE)
     parser.add_argument("--texts", action="store_true", help="finished texts in place of held-out prompts")

@@ -8,6 +8,7 @@ it is sent ends after `READ_SECONDS`, so that it holds up no other answer. Where
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from http import HTTPStatus
 
 import h11
@@ -59,6 +60,14 @@ class LimitedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         self._wait(LINGER if self.conn.their_state is h11.SEND_BODY else HEAD_SECONDS)
         super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """To a body that breaks off; none behind a response that has begun, and to HEAD the head alone."""
+        with suppress(h11.LocalProtocolError):
+            super().send_400_response(msg)
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+        self.transport.close()
 
     def refuse(self, status: int) -> None:
         """Ends a connection that has no request."""

@@ -359,6 +359,25 @@ def test_what_arrives_slowly_ends(
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.parametrize("method", [b"HEAD", b"POST"])
+def test_a_broken_body_ends_the_connection_alone(
+    served: Served, method: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A refusal has no text to HEAD, and there is none behind an answer; nothing fails."""
+    head = HEAD.replace(b"POST", method).replace(b"json", b"xml") + b"Transfer-Encoding: chunked\r\n\r\n"
+    with served.connect() as sock:
+        sock.settimeout(10)
+        if method == b"POST":
+            sock.sendall(head)
+            head = b""
+            assert sock.recv(1024).startswith(b"HTTP/1.1 415 ")
+        sock.sendall(head + b"no size\r\n")
+        while sock.recv(1024):
+            pass
+    assert served.post({"messages": [QUESTION]})[0] == 200
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 def test_a_flood_of_log_lines_is_cut() -> None:
     few = FewLines()
     record = logging.LogRecord("x", logging.INFO, "x", 1, "%s", ("line",), None)

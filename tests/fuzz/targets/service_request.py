@@ -1,6 +1,6 @@
 """Requests of strangers to the service: HTTP, its limits, its fields and its answers, without a model.
 
-The first byte: 1 the whole connection's bytes; else the body of a request whose head is right: 2 for a
+The first byte: 1 the whole connection's bytes, 16 what follows the head after the answer to it; else the body of a request whose head is right: 2 for a
 stream, 4 for the page's trace, 8 without the key. Every answer has a documented status, and an error its one
 form.
 """
@@ -133,22 +133,27 @@ def run(data: bytes) -> None:
         head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n{key}"
         data = f"{head}Content-Length: {len(data)}\r\n\r\n".encode("ascii") + data
     loop, config = service()
-    check(loop.run_until_complete(answer(config, data)))
+    head, gap, rest = data.partition(b"\r\n\r\n") if how & 16 else (data, b"", b"")
+    check(loop.run_until_complete(answer(config, head + gap, rest)))
 
 
-async def answer(config: uvicorn.Config, data: bytes) -> bytes:
-    """What is written to a connection on which these bytes arrive, and after it nothing."""
+async def answer(config: uvicorn.Config, *parts: bytes) -> bytes:
+    """What is written to a connection on which these bytes arrive, each part after the answer to the last,
+    and after them nothing.
+    """
     transport, state = Transport(), ServerState()
     connection = LimitedProtocol(
         config=config, server_state=state, app_state={}, _loop=asyncio.get_running_loop()
     )
     connection.connection_made(transport)
-    if data:  # what arrives is never empty
-        connection.data_received(data)
-    for _ in range(TURNS):
-        if transport.closed or not state.tasks:
+    for data in filter(None, parts):  # what arrives is never empty
+        if transport.closed:
             break
-        await asyncio.sleep(0)
+        connection.data_received(data)
+        for _ in range(TURNS):
+            if transport.closed or not state.tasks:
+                break
+            await asyncio.sleep(0)
     connection.connection_lost(None)
     if state.tasks:
         await asyncio.wait(list(state.tasks))
@@ -192,5 +197,5 @@ def seeds() -> list[bytes]:
     whole.append(whole[1] + whole[1])
     whole[5] += b"2\r\n{}\r\n0\r\n\r\n"
     return [bytes([how]) + json.dumps(body).encode() for how in (0, 2, 4, 8) for body in bodies] + [
-        b"\1" + each for each in whole
+        bytes([how]) + each for how in (1, 17) for each in whole
     ]

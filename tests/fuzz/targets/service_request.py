@@ -1,8 +1,8 @@
 """Requests of strangers to the service: HTTP, its limits, its fields and its answers, without a model.
 
-The first byte: 1 the whole connection's bytes, 16 what follows the head after the answer to it; else the body of a request whose head is right: 2 for a
-stream, 4 for the page's trace, 8 without the key. Every answer has a documented status, and an error its one
-form.
+The first byte: 1 the whole connection's bytes, 16 what follows the head after the answer to it; else the body
+of a request whose head is right: 2 for a stream, 4 for the page's trace, 8 without the key. Every answer has
+a documented status, and an error its one form.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from common import files
 from edge_runtime.client import KEY_VARIABLE
 from edge_runtime.client.question import Question
 from edge_runtime.client.response import (
+    FAILURES,
     MAX_TEXT_BYTES,
     Deadline,
     Response,
@@ -252,7 +253,7 @@ class Client:
         response = self._with_retries("GET" if body is None else "POST", path, body, headers, end)
         try:
             yield response
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except FAILURES as error:
             raise CloudUnavailableError(
                 f"{self.url}: {connection_error(error, response.timed_out)}"
             ) from error
@@ -284,7 +285,7 @@ class Client:
                 if retry_after is not None:
                     # Jitter: clients that were turned away together should not come back together.
                     wait = max(wait, retry_after * random.uniform(1.0, 1.25))
-            except (OSError, http.client.HTTPException, ValueError) as error:
+            except FAILURES as error:
                 failure = connection_error(error, time.monotonic() >= end)
                 if self.charged:
                     raise CloudUnavailableError(f"{self.url}: {failure}") from error

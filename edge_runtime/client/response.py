@@ -26,6 +26,9 @@ MAX_TEXT_BYTES = 1 << 16
 MAX_LINE_BYTES = MAX_PAYLOAD_BYTES * 4 // 3 + 4096
 """Limit of one line of an event stream: a payload in base64 and the JSON around it."""
 
+FAILURES = (OSError, http.client.HTTPException, ValueError, OverflowError)
+"""Of reading a response; the last where a chunk states more bytes than an index counts."""
+
 ELSEWHERE = "something else answers there"
 """Where a captive portal or a proxy speaks in the service's place."""
 
@@ -138,7 +141,7 @@ class Response:
         stated: text and code of the body's `error`; raises ValueError where it is not the service's.
         """
         phrase = f"{self.status} {_printable(self._response.reason)}".rstrip()
-        with suppress(OSError, http.client.HTTPException, ValueError, CloudUnavailableError):
+        with suppress(*FAILURES, CloudUnavailableError):
             text, code = stated(json_object(self.read_at_most(MAX_TEXT_BYTES)).get("error"))
             return f"{phrase}: {text}", code
         return f"expected the service's answer, found {phrase}: {ELSEWHERE}", None

@@ -254,6 +254,7 @@ def test_an_answer_of_another_form_is_none(serve: Serve, answer: Answer) -> None
     "answer",
     [
         repeating(EVENTS + b"data: ", b"A" * 65536),
+        repeating(b"Transfer-Encoding: chunked\r\n" + EVENTS + b"f" * 17 + b"\r\n", b"data: {}\n\n"),
         repeating(EVENTS, b'event: payload\ndata: {"payload": "AAAA", "delta": false}\n\n'),
         stream(("payload", {"payload": "%%%", "delta": False})),
         stream(("payload", {"delta": False})),

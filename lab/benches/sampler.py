@@ -131,7 +131,7 @@ def cells(setup: Setup) -> list[str]:
 
 def measure(setup: Setup, names: Sequence[str]) -> Iterator[Record]:
     options, own = setup.options, setup.own
-    model = load_model(options.model, device=options.device)
+    model = load_model(options.model, device=options.device, dtype=options.dtype)
     if not isinstance(model, DreamModel):
         found = f"found {options.model}, which writes in blocks"
         raise RequestError(f"--model: expected a model that predicts the whole canvas, {found}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import AsyncGenerator
 from functools import cache
@@ -112,6 +113,16 @@ class Transport(asyncio.Transport):
         pass
 
 
+FAILED: list[str] = []
+
+
+class Failures(logging.Handler):
+    """What uvicorn writes of an application that failed, which an answer that has begun does not show."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        FAILED.append(self.format(record))
+
+
 @cache
 def service() -> tuple[asyncio.AbstractEventLoop, uvicorn.Config]:
     limits = Limits(body_bytes=1 << 13)
@@ -120,6 +131,8 @@ def service() -> tuple[asyncio.AbstractEventLoop, uvicorn.Config]:
         app, http=LimitedProtocol, ws="none", lifespan="off", log_config=None, access_log=False
     )
     config.load()
+    logging.getLogger("uvicorn").addHandler(Failures(logging.ERROR))
+    logging.getLogger("uvicorn").propagate = False
     return asyncio.new_event_loop(), config
 
 
@@ -133,8 +146,9 @@ def run(data: bytes) -> None:
         head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n{key}"
         data = f"{head}Content-Length: {len(data)}\r\n\r\n".encode("ascii") + data
     loop, config = service()
-    head, gap, rest = data.partition(b"\r\n\r\n") if how & 16 else (data, b"", b"")
-    check(loop.run_until_complete(answer(config, head + gap, rest)))
+    first, gap, rest = data.partition(b"\r\n\r\n") if how & 16 else (data, b"", b"")
+    check(loop.run_until_complete(answer(config, first + gap, rest)))
+    assert not FAILED, FAILED
 
 
 async def answer(config: uvicorn.Config, *parts: bytes) -> bytes:

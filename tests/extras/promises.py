@@ -182,8 +182,9 @@ EXTRAS: dict[str, Extra] = {
                 port=8000,
             ),
         ),
-        absent=("onnx", "matplotlib", "scipy", "convert", "lab"),
+        absent=("matplotlib", "scipy", "convert", "lab"),
         tests=("tests/cloud_anchor/serve/test_ray.py",),
+        pins=("onnx>=1.17,<2",),
     ),
     # Its library is compiled from source, which takes ten minutes of two cores.
     "gguf": Extra(

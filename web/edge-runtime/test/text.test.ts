@@ -68,6 +68,7 @@ test("an unsupported tokenizer is refused with the field that differs", () => {
     [/"lstrip":\s*false/, '"lstrip":true'],
     [/"dropout":\s*null/, '"dropout":0.1'],
     [/"Regex":\s*"/, '"Regex":"('],
+    [/"Ġt":\s*[0-9]+/, '"Ġt":1048576'],
   ];
   for (const [before, after] of changes) {
     assert.match(file, before);

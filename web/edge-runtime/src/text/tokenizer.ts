@@ -16,7 +16,7 @@ import { KNOWN_SPLITS } from "./known-splits.js";
 import type { Characters } from "./sentencepiece.js";
 import { compileSplit } from "./split-regex.js";
 
-const MAX_IDS = 2 ** 24;
+const MAX_IDS = 2 ** 20;
 const NO_BYTES: Bytes = new Uint8Array(0);
 
 type Fields = Readonly<Record<string, unknown>>;

@@ -236,7 +236,8 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
     }
 
     companion object {
-        private const val MAX_IDS = 1 shl 24
+        // Of a few bytes of text an id makes as many places; no published vocabulary has a third of these.
+        private const val MAX_IDS = 1 shl 20
 
         /** Parses a `tokenizer.json`; throws [BundleSchemaException] naming an unsupported setting. */
         fun fromJson(data: ByteArray): Tokenizer {

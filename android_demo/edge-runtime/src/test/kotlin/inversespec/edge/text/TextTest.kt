@@ -92,6 +92,7 @@ internal class TextTest {
             "\"lstrip\":\\s*false" to "\"lstrip\":true",
             "\"dropout\":\\s*null" to "\"dropout\":0.1",
             "\"Regex\":\\s*\"" to "\"Regex\":\"(",
+            "\"Ġt\":\\s*[0-9]+" to "\"Ġt\":1048576",
         )
         for ((before, after) in changes) {
             assertTrue(Regex(before).containsMatchIn(text), before)

@@ -37,12 +37,14 @@ def read_bounded(
     """The bytes of a file, or of standard input for -, at most `most`. Raises `error`, of more `large`."""
     try:
         with nullcontext(sys.stdin.buffer) if str(path) == "-" else open(path, "rb") as file:
-            data = file.read(most + 1)
+            data = bytearray()  # in parts: one read allocates all of `most`
+            while len(data) <= most and (part := file.read(min(1 << 20, most + 1 - len(data)))):
+                data += part
     except OSError as fault:
         raise error(f"{path}: expected a readable file, found: {fault.strerror}") from None
     if len(data) > most:
         raise (large or error)(f"{path}: expected at most {most} bytes, found more")
-    return data
+    return bytes(data)
 
 
 def read_json(path: Path, error: type[UserError] = InputError) -> dict[str, Any]:

@@ -45,8 +45,7 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._reader = _opened(path)
-        self.metadata: Metadata = {name: field.contents() for name, field in self._reader.fields.items()}
+        self._reader, self.metadata = _opened(path)
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
         self.config = self._config()
         self.shape = shape_of(self.config, str(path))
@@ -261,7 +260,7 @@ def _tokenizer_texts(file: GgufFile, tokenizer: Path | None) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in (*there, *licences)}
 
 
-def _opened(path: Path) -> GGUFReader:
+def _opened(path: Path) -> tuple[GGUFReader, Metadata]:
     try:
         from gguf import GGUFReader
     except ImportError as error:
@@ -279,7 +278,8 @@ def _opened(path: Path) -> GGUFReader:
             return values
 
     try:
-        return WholeReader(path)
+        reader = WholeReader(path)
+        return reader, {name: field.contents() for name, field in reader.fields.items()}
     except OSError as error:
         raise SourceError(f"{path}: expected a readable file, found: {error.strerror or error}.") from error
     except Exception as error:  # of a damaged file the library raises anything

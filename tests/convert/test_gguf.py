@@ -142,6 +142,13 @@ def test_an_array_longer_than_the_file_is_not_made(tmp_path: Path) -> None:
         GgufFile(path)
 
 
+def test_a_text_that_is_not_utf_8(llama: tuple[Path, Path], tmp_path: Path) -> None:
+    path = tmp_path / "odd.gguf"
+    path.write_bytes(llama[1].read_bytes().replace(b"gpt2", b"gpt\x94", 1))
+    with pytest.raises(SourceError):
+        GgufFile(path)
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SourceError):
         convert.convert(tmp_path / "none.gguf", tmp_path / "out")

@@ -37,8 +37,8 @@ def read_bounded(
     """The bytes of a file, or of standard input for -, at most `most`. Raises `error`, of more `large`."""
     try:
         with nullcontext(sys.stdin.buffer) if str(path) == "-" else open(path, "rb") as file:
-            data = bytearray()  # in parts: one read allocates all of `most`
-            while len(data) <= most and (part := file.read(min(1 << 20, most + 1 - len(data)))):
+            data = bytearray()  # in parts: one read allocates all of `most`; a short one is the last
+            while len(data) <= most and not len(data) % (1 << 20) and (part := file.read(1 << 20)):
                 data += part
     except OSError as fault:
         raise error(f"{path}: expected a readable file, found: {fault.strerror}") from None
